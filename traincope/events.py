@@ -232,6 +232,14 @@ class Work(IntEnum):
     """2 x parameters x tokens of the modules that ran: expected, not counted."""
     COVERED = 7
     """The part of IMPLIED in modules that ran counted products."""
+    CAUSAL_PRODUCTS = 8
+    """Causal attention by single products, which also multiply the masked half."""
+    MASKED_ATTENTION = 9
+    """Causal attention by a kernel that gets its mask as a tensor, and so computes the masked half too."""
+    BY_MODULE = 10
+    """Products with a module's weight in a kernel that cannot be counted: by the shapes of weight and input."""
+    HIDDEN_ATTENTION = 11
+    """Products of queries and keys of different documents, which a mask hides: executed, but not the model's."""
 
 
 class Flag(IntFlag):

@@ -10,8 +10,9 @@ from tests.analysis.efficiency.test_experts import logged
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis import Utilization, analyze, waterfall_of
 from traincope.analysis.efficiency.declared_flops import FORMULA
-from traincope.analysis.efficiency.work import NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
+from traincope.analysis.efficiency.work import BY_GRAPHS, NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
+from traincope.record.compute.flops import BY_GRAPHS as RECORDED
 from traincope.store import Attempt, RankRecords
 from traincope.timeline import Timeline, build_timeline
 
@@ -335,6 +336,63 @@ def test_two_percent_uncovered_is_accepted() -> None:
 
 def test_counts_survive_a_lowered_level() -> None:
     assert utilization_of(on(rank(0, *STEPS, *COUNTED), probe="off: level 0, asked for")).reason is None
+
+
+def test_a_processor_has_the_measured_peak_of_its_threads() -> None:
+    """Half of 126 TFLOP/s."""
+    device = {"name": "Some CPU", "count": 8, "threads": 2, "measured_flops": {"bfloat16": 126e12}}
+    result = utilization_of(on(rank(0, *STEPS, *COUNTED), device))
+    assert result.ratios.mfu == pytest.approx(0.5)
+    assert result.peak is not None
+    assert result.peak.source == (
+        "measured with 2 threads of one process that runs alone (traincope doctor --measure-peak)"
+    )
+    declared = utilization_of(on(rank(0, *STEPS, *COUNTED), device), peak_flops=63e12)
+    assert declared.ratios.mfu == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rates", [None, {"float32": 1e12}, {"bfloat16": 0.0}, "fast"])
+def test_a_processor_that_was_not_measured_asks_for_the_command(rates: object) -> None:
+    device = {"name": "Some CPU", "count": 8, "threads": 2, "measured_flops": rates}
+    assert utilization_of(on(rank(0, *STEPS, *COUNTED), device)).reason == (
+        "the peak of Some CPU for bfloat16 is unknown; run traincope doctor --measure-peak --threads 2 on its host, or "
+        "call run.describe(peak_flops=...)"
+    )
+
+
+UNFUSED = (
+    flops(Phase.FORWARD, Work.MATMUL, 2_000_000_000),
+    flops(Phase.BACKWARD, Work.MATMUL, 4_000_000_000),
+    flops(Phase.FORWARD, Work.CAUSAL_PRODUCTS, 200_000_000),
+    flops(Phase.BACKWARD, Work.MASKED_ATTENTION, 400_000_000),
+    flops(Phase.BACKWARD, Work.HIDDEN_ATTENTION, 100_000_000),
+)
+
+
+def test_causal_attention_that_multiplies_the_masked_half_is_halved_and_executed_whole() -> None:
+    """0.3 of 0.6 GFLOP are masked, and 0.1 belong to other documents: 0.4 are redundant."""
+    result = utilization_of(on(rank(0, *STEPS, *UNFUSED)))
+    assert (result.work.model, result.work.executed) == (6.3e9, 6.7e9)
+    assert result.work.redundant == pytest.approx(0.4e9)
+    assert result.ratios.mfu_paper == pytest.approx(6.6 / 31.2)
+
+
+def test_flops_by_modules_and_by_graphs_leave_the_executed_ones_unknown() -> None:
+    """0.63 of 6.3 GFLOP with attention whole are a module's."""
+    by_module = flops(Phase.FORWARD, Work.BY_MODULE, 630_000_000)
+    linear = flops(Phase.FORWARD, Work.MATMUL, 5_670_000_000)
+    state = "on, compiled code by the graphs that torch.compile captured"
+    result = utilization_of(on(rank(0, *STEPS, linear, by_module), probe=state))
+    assert result.ratios.mfu == pytest.approx(6.3 / 31.2)
+    assert (result.work.executed, result.work.recomputed, result.ratios.hfu) == (None, None, None)
+    assert result.work.convention == (
+        "as counted, compiled code by the graphs that torch.compile captured, "
+        "10 % of them by the weights and inputs of modules whose kernels cannot be counted, causal attention halved"
+    )
+
+
+def test_the_analysis_knows_the_state_of_a_probe_that_counted_graphs() -> None:
+    assert f"on, {BY_GRAPHS}" == RECORDED
 
 
 def test_an_unknown_device_asks_for_its_peak() -> None:

@@ -1,6 +1,6 @@
 """FLOPs that a rank counted, by phase, kind of work and dtype."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +10,11 @@ from traincope.events import Kind, Phase, Work
 from traincope.timeline import RankTimeline
 
 MODEL_PHASES = (Phase.FORWARD, Phase.BACKWARD)
-CAUSAL = (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN)
-AGAIN = (Work.ATTENTION_AGAIN, Work.CAUSAL_ATTENTION_AGAIN)
+SKIPPING = (Work.CAUSAL_ATTENTION, Work.CAUSAL_ATTENTION_AGAIN)
+"""Causal attention whose kernels skip the masked half."""
+CAUSAL = (*SKIPPING, Work.CAUSAL_PRODUCTS, Work.MASKED_ATTENTION)
+AGAIN = (Work.ATTENTION_AGAIN, Work.CAUSAL_ATTENTION_AGAIN, Work.HIDDEN_ATTENTION)
+"""Executed, but not the model's."""
 ATTENTION = frozenset({Work.ATTENTION, *CAUSAL, *AGAIN})
 PARAMETERS = (Work.IMPLIED, Work.COVERED)
 
@@ -27,15 +30,16 @@ class CountedFlops:
 
     def model(self, *, causal_half: bool) -> dict[str, float]:
         """dtype -> FLOPs of forward and backward, without what is computed twice."""
-        return self._by_dtype(lambda phase, work: phase in MODEL_PHASES and work not in AGAIN, causal_half=causal_half)
+        halved = CAUSAL if causal_half else ()
+        return self._by_dtype(lambda phase, work: phase in MODEL_PHASES and work not in AGAIN, halved=halved)
 
     def executed(self) -> dict[str, float]:
-        """dtype -> FLOPs of all that ran. Kernels skip the masked half of causal attention."""
-        return self._by_dtype(lambda _phase, _work: True, causal_half=True)
+        """dtype -> FLOPs of all that ran."""
+        return self._by_dtype(lambda _phase, _work: True, halved=SKIPPING)
 
     def recomputed(self) -> dict[str, float]:
         """dtype -> FLOPs of forward work that backward repeated."""
-        return self._by_dtype(lambda phase, _work: phase is Phase.RECOMPUTE, causal_half=True)
+        return self._by_dtype(lambda phase, _work: phase is Phase.RECOMPUTE, halved=SKIPPING)
 
     def needed_by_phase(self) -> dict[Phase, float]:
         """FLOPs of each phase without what a kernel computes again, attention in full."""
@@ -61,11 +65,18 @@ class CountedFlops:
         )
         return covered / implied if implied else None
 
-    def _by_dtype(self, chosen: Callable[[Phase, Work], bool], *, causal_half: bool) -> dict[str, float]:
+    @property
+    def module_ratio(self) -> float:
+        """Share of the model's FLOPs, attention in full, that only the weights and inputs of modules gave."""
+        model = sum(self.model(causal_half=False).values())
+        by_module = sum(count for (_, work, _), count in self.flops.items() if work is Work.BY_MODULE)
+        return by_module / model if model else 0.0
+
+    def _by_dtype(self, chosen: Callable[[Phase, Work], bool], *, halved: Collection[Work]) -> dict[str, float]:
         sums: dict[str, float] = {}
         for (phase, work, dtype), count in self.flops.items():
             if work not in PARAMETERS and chosen(phase, work):
-                share = 0.5 if causal_half and work in CAUSAL else 1.0
+                share = 0.5 if work in halved else 1.0
                 sums[dtype] = sums.get(dtype, 0.0) + share * count
         return sums
 

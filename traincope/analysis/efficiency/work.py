@@ -27,6 +27,9 @@ NEVER_COUNTED = "no FLOPs are recorded"
 NO_PRODUCT = "the counted step ran no matrix product of torch's"
 TOO_SHORT = "no step was counted: the run ended within its first two steps"
 COUNTED = "as counted, causal attention halved"
+BY_GRAPHS = "compiled code by the graphs that torch.compile captured"
+"""Part of the state of a probe that counted compiled code, and of the convention."""
+BY_MODULES = "{:.0f} % of them by the weights and inputs of modules whose kernels cannot be counted"
 BY_SHAPES = "on the traced ranks, by their shapes, causal attention halved"
 OF_TRACED = "on the traced ranks, {}"
 """Convention of declared FLOPs of an imported run."""
@@ -130,8 +133,14 @@ def job_work(
     reason = _why_uncounted(timeline, counted, coverage) if shapes is None else shapes.executed_reason
     model_reason = None if shapes is None or reason else shapes.model_reason
     redundant_flops = {rank.rank: logged_means(rank).get(REDUNDANT, 0.0) for rank in timeline.ranks}
+    by_graphs = any(BY_GRAPHS in rank.info.probes.get(PROBE, "") for rank in timeline.run.ranks)
+    by_modules = max((each.module_ratio for each in counted.values()), default=0.0)
+    known_kernels = not (by_graphs or by_modules)
     ranks = (
-        {rank: _counted(each, redundant_flops=redundant_flops[rank]) for rank, each in counted.items()}
+        {
+            rank: _counted(each, redundant_flops=redundant_flops[rank], known_kernels=known_kernels)
+            for rank, each in counted.items()
+        }
         if reason is None
         else {}
     )
@@ -140,7 +149,7 @@ def job_work(
     ranks = _with_usual_rows(timeline, ranks, experts)
     declared = declared_flops(timeline, steps=steps, experts=experts)
     if declared is None:
-        convention = COUNTED if shapes is None else BY_SHAPES
+        convention = _counted_how(by_graphs, by_modules) if shapes is None else BY_SHAPES
         return JobWork(
             ranks=ranks,
             convention=None if reason or model_reason else convention,
@@ -160,13 +169,23 @@ def job_work(
     )
 
 
-def _counted(flops: CountedFlops, *, redundant_flops: float) -> RankWork:
-    """Work by counts. `redundant_flops`: counted FLOPs that no token needed."""
+def _counted_how(by_graphs: bool, by_modules: float) -> str:
+    """Convention of counted FLOPs, with the sources of those that no kernel of torch's shows."""
+    sources = (BY_GRAPHS if by_graphs else "", BY_MODULES.format(100 * by_modules) if by_modules else "")
+    how, halved = COUNTED.split(", ")
+    return ", ".join((how, *filter(None, sources), halved))
+
+
+def _counted(flops: CountedFlops, *, redundant_flops: float, known_kernels: bool) -> RankWork:
+    """Work by counts. `redundant_flops`: counted FLOPs that no token needed.
+
+    `known_kernels`: the recorder saw all products. Otherwise only the mathematics is known, not what ran again.
+    """
     return RankWork(
         model=_without(redundant_flops, flops.model(causal_half=True)),
         paper=_without(redundant_flops, flops.model(causal_half=False)),
-        executed=flops.executed(),
-        recomputed=flops.recomputed(),
+        executed=flops.executed() if known_kernels else None,
+        recomputed=flops.recomputed() if known_kernels else None,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.efficiency.counted_flops import CAUSAL, CountedFlops
+from traincope.analysis.efficiency.counted_flops import SKIPPING, CountedFlops
 from traincope.analysis.kernels.kernel_classes import ATTENTION, GEMM
 from traincope.arrays import Bools
 from traincope.events import Work
@@ -26,6 +26,10 @@ CLASS_OF = {
     Work.CAUSAL_ATTENTION: ATTENTION,
     Work.ATTENTION_AGAIN: ATTENTION,
     Work.CAUSAL_ATTENTION_AGAIN: ATTENTION,
+    Work.CAUSAL_PRODUCTS: GEMM,
+    Work.MASKED_ATTENTION: ATTENTION,
+    Work.HIDDEN_ATTENTION: ATTENTION,
+    Work.BY_MODULE: GEMM,
 }
 
 
@@ -54,7 +58,7 @@ def rate_by_shapes(trace: Trace, kernels: Bools, peaks: Peaks, *, kind: str) -> 
     known = np.isfinite(peak)
     if not known.any():
         return None
-    run = np.where(np.isin(trace.work[launched], CAUSAL), 0.5, 1.0) * trace.flops[launched]
+    run = np.where(np.isin(trace.work[launched], SKIPPING), 0.5, 1.0) * trace.flops[launched]
     ideal_ns = 1e9 * run[known] / peak[known]
     return Rated(took_ns=int(took_ns[known].sum()), ideal_ns=float(ideal_ns.sum()))
 
@@ -66,6 +70,6 @@ def ideal_by_counts(counted: CountedFlops, peaks: Peaks) -> dict[str, float] | N
         if work in CLASS_OF and flops:
             if dtype not in peaks:
                 return None
-            half = 0.5 if work in CAUSAL else 1.0
+            half = 0.5 if work in SKIPPING else 1.0
             ideal[CLASS_OF[work]] = ideal.get(CLASS_OF[work], 0.0) + 1e9 * half * flops / peaks[dtype]
     return ideal

@@ -197,6 +197,19 @@ def implied_flops(module: Any, activation: Any) -> int:
     return int(2 * elements * tokens)
 
 
+def linear_flops(module: Any, activation: Any, result: Any) -> int:
+    """Return the FLOPs of a module that multiplies an input (..., K) by its only matrix (N, K) to a result (..., N).
+
+    Zero for any other module: then its matrices do not determine its products.
+    """
+    matrices = [each for each in module._parameters.values() if each is not None and each.dim() > 1]
+    if len(matrices) != 1 or matrices[0].dim() != 2 or not hasattr(result, "shape"):
+        return 0
+    columns, rows = matrices[0].shape
+    fits = activation.shape[-1] == rows and tuple(result.shape) == (*activation.shape[:-1], columns)
+    return 2 * prod(activation.shape) * int(columns) if fits else 0
+
+
 def dtype_name(dtype: Any) -> str:
     """Return torch's name of a dtype; empty for None. fp32 that a GPU multiplies as TF32 is called tf32, for
     its peak.

@@ -5,8 +5,9 @@ local shapes, on whichever thread a product runs, and change no dispatch. In all
 alone. Only the wrappers of modules (in `phases.py`) and of backward calls stay: removing them would make torch.compile
 compile everything again.
 
-Products inside a compiled graph or a CUDA graph are not visible. Then nothing is counted, and the probe's state names
-the reason.
+Products of compiled code are counted in the graphs that torch.compile captured (`compiled_graphs.py`), whichever
+kernels run. Those of other compilers, and of the training's own CUDA graphs, are not visible. Then nothing is counted,
+and the probe's state names the reason.
 
 Removing a kernel is a race in torch: a thread that calls it at that time may read half of the operator's table,
 and raise or crash (in trials, actor threads next to a training died of it within seconds). Therefore nothing is counted
@@ -21,12 +22,35 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import Kind, Phase, Work
-from traincope.record.compute.flop_formulas import FORMULAS, dtype_name, implied_flops, is_dense, is_shape_only
+from traincope.record.compute.causal_masks import HALVED, SOFTMAXES, CausalMasks, Square, is_capturing, square_of
+from traincope.record.compute.compiled_graphs import (
+    COMPILED_BACKWARD,
+    CapturedGraph,
+    CapturedGraphs,
+    GraphCost,
+    backward_node,
+    multiplying_node,
+)
+from traincope.record.compute.flop_formulas import (
+    FORMULAS,
+    dtype_name,
+    implied_flops,
+    is_dense,
+    is_shape_only,
+    linear_flops,
+)
 from traincope.record.compute.phases import NO_GRAPH_TASK, Phases
 from traincope.record.instrumentation.dispatcher import KEY, Interposed, Kernel
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.instrumentation.torch_private import compiled_graphs, graph_task_reader, keys_below
+from traincope.record.instrumentation.torch_private import (
+    graph_task_reader,
+    has_compiled_autograd,
+    hide_from_compiler,
+    keys_below,
+    running_node,
+    without_modes,
+)
 from traincope.record.session.recorder import Recorder
 
 FIRST_COUNTED_STEP = 1
@@ -40,8 +64,11 @@ MAX_INTERVAL = 512
 CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
 """Function of `torch.autograd` -> position of its argument `create_graph`."""
 
+ON = "on"
+BY_GRAPHS = f"{ON}, compiled code by the graphs that torch.compile captured"
 REMEDY = "call run.describe(model_flops_per_step=...)"
-COMPILED = f"off: FLOPs in compiled code cannot be counted; {REMEDY}"
+COMPILED = f"off: FLOPs in compiled code cannot be counted{{}}; {REMEDY}"
+HIDDEN = COMPILED.format(": its graphs were not seen")
 CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
 OTHER_THREADS = f"off: another thread of the training also multiplies, and counting could disturb it; {REMEDY}"
 SPARSE = f"off: the FLOPs of a product of sparse tensors depend on their elements; {REMEDY}"
@@ -57,8 +84,8 @@ def is_due(step: int) -> bool:
     )
 
 
-FlopCounts = Counter[tuple[Phase, Work, Any]]
-"""FLOPs by phase, kind of work, and dtype."""
+FlopCounts = Counter[tuple[Phase, Work, Any, Square | None]]
+"""FLOPs by phase, kind of work, dtype, and shape of the attention that they may belong to."""
 
 
 class _ThreadState(threading.local):
@@ -82,14 +109,19 @@ class Flops:
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
         self._interposed = Interposed("aten")
+        self._graphs = CapturedGraphs()
         self._patches = Patches()
         self._thread = _ThreadState()
         self._counting: int | None = None
         """The step being counted."""
+        self._unwritten: int | None = None
+        """The step that was counted, until it is known which attention in it is causal."""
+        self._masks = CausalMasks()
         self._counts_by_thread: list[FlopCounts] = []
         """One counter per thread: backward may run on several."""
         self._uncountable: str | None = None
         """The reason why the step's counts are invalid."""
+        self._state = ON
         self._second_order = 0
         """Number of running backward calls that create a graph. They also run with gradients enabled."""
         self._recorder: Recorder | None = None
@@ -102,6 +134,10 @@ class Flops:
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
         self._on = True
         self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
+        self._begin_graph, self._end_graph = guard(self._graph_begins), guard(self._graph_ended)
+        hide_from_compiler(self._around_module, calls_too=False)
+        hide_from_compiler(self._enter, calls_too=True)  # the code of every guard
+        self._graphs.install(recorder)
         self._patch_backward()
         self._patch_graphs()
         self._recorder = recorder
@@ -109,8 +145,11 @@ class Flops:
 
     def remove(self) -> None:
         """Stop counting. An unfinished step is not counted."""
-        self._on = False
+        self._on, self._unwritten = False, None
         self._stop()
+        if self._recorder is not None:
+            self._recorder.remove_listener(self._step_ended)
+        self._graphs.remove()
         self._patches.restore()
 
     def _step_ended(self) -> None:
@@ -118,7 +157,12 @@ class Flops:
         if counted is not None:
             self._uncountable = self._uncountable or self._reason_to_skip()
             self._stop()
-            self._write(counted)
+            self._unwritten = counted
+        if self._unwritten is not None and (self._uncountable is not None or self._masks.arrived):
+            self._write(self._unwritten)
+            self._unwritten = None
+        if self._unwritten is None:
+            self._active_recorder.remove_listener(self._step_ended)
         if self._uncountable is not None:
             self._set_state(self._uncountable)
 
@@ -139,7 +183,7 @@ class Flops:
     def _reason_to_skip(self) -> str | None:
         if self._phases.others_call_modules():
             return OTHER_THREADS
-        return COMPILED if compiled_graphs() else None
+        return HIDDEN if self._graphs.hidden or has_compiled_autograd() else None
 
     def _set_state(self, state: str) -> None:
         """Set the probe's state for the report. A training may stop compiling, so the next due step is tried again."""
@@ -149,18 +193,16 @@ class Flops:
             recorder.write_metadata()
 
     def _start(self) -> None:
-        self._counting = self._active_recorder.shared.step
+        self._counting, self._unwritten = self._active_recorder.shared.step, None
         self._active_recorder.between_steps(self._step_ended)
-        self._phases.around_module = self._around_module
-        self._thread, self._counts_by_thread = _ThreadState(), []
+        self._phases.around_module, self._graphs.around = self._around_module, self._around_graph
+        self._thread, self._counts_by_thread, self._masks = _ThreadState(), [], CausalMasks()
         self._interposed.remove()  # kernels of a step in which they could not be removed
-        for operator in FORMULAS:
+        for operator in (*FORMULAS, *SOFTMAXES):
             guard(self._put)(operator)
 
     def _stop(self) -> None:
-        self._counting = self._phases.around_module = None
-        if self._recorder is not None:
-            self._recorder.remove_listener(self._step_ended)
+        self._counting = self._phases.around_module = self._graphs.around = None
         if not self._phases.others_call_modules():
             self._interposed.remove()
 
@@ -169,24 +211,28 @@ class Flops:
         if self._uncountable is not None:
             return
         flops: Counter[tuple[Phase, Work, str]] = Counter()
+        shares = self._masks.shares()
         for counts in self._counts_by_thread:
-            for (phase, work, dtype), count in counts.items():
-                flops[phase, work, dtype_name(dtype)] += count
+            for (phase, work, dtype, square), count in counts.items():
+                needed = count if square not in shares else round(shares[square] * count)
+                flops[phase, HALVED[work] if square in shares else work, dtype_name(dtype)] += needed
+                if count > needed:
+                    flops[phase, Work.HIDDEN_ATTENTION, dtype_name(dtype)] += count - needed
         recorder, now = self._active_recorder, monotonic_ns()
         for (phase, work, name), count in flops.items():
             number = recorder.names.intern(name)
             recorder.main.write(Kind.FLOPS, now, now, phase, number, tag=work, value=count, step=step)
-        self._set_state("on")
+        self._set_state(self._state)
 
-    def _count(self, phase: Phase, work: Work, dtype: Any, flops: int) -> None:
+    def _count(self, phase: Phase, work: Work, dtype: Any, flops: int, square: Square | None = None) -> None:
         thread = self._thread
         if thread.counts is None:
             thread.counts = Counter()
             self._counts_by_thread.append(thread.counts)
-        thread.counts[phase, work, dtype] += flops
+        thread.counts[phase, work, dtype, square if work in HALVED else None] += flops
 
     def _put(self, operator: str) -> None:
-        """Put a counting kernel before an operator. An operator that this torch lacks needs no counting."""
+        """Put a kernel of ours before an operator. An operator that this torch lacks needs none."""
         import torch
 
         name, _, overload = operator.partition(".")
@@ -194,8 +240,9 @@ class Flops:
         if overload_operator is None:
             return
         names = [argument.name for argument in overload_operator._schema.arguments]
+        counting = functools.partial(self._around, operator, names)
         try:
-            self._interposed.put(operator, functools.partial(self._around, operator, names))
+            self._interposed.put(operator, counting if operator in FORMULAS else self._around_softmax)
         except RuntimeError as error:
             self._uncountable = f"off: {error}; {REMEDY}"
 
@@ -214,11 +261,35 @@ class Flops:
 
         return product
 
+    def _around_softmax(self, proceed: Kernel, below: Any) -> Kernel:
+        look = guard(self._look_at_scores)
+
+        def softmax(keys: Any, scores: Any, dim: int, *arguments: Any, **named: Any) -> Any:
+            look(scores, dim)
+            return proceed(keys & below, scores, dim, *arguments, **named)
+
+        return softmax
+
+    def _look_at_scores(self, scores: Any, dim: int) -> None:
+        training = self._counting is not None and not self._thread.inside_product and self._phase() is not None
+        if training and is_dense({"scores": scores}) and not is_shape_only(scores) and not is_capturing():
+            with without_modes():
+                self._masks.saw_scores(scores, dim)
+
+    def _square(self, operator: str, call: dict[str, Any]) -> Square | None:
+        """Return the shape of the attention that a product may be part of, if only its mask decides its causality."""
+        if "query" not in call or call.get("is_causal"):
+            return square_of(operator, call)
+        if is_capturing():
+            return None
+        with without_modes():
+            return self._masks.saw_attention(call)
+
     def _count_product(
         self, operator: str, names: list[str], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         phase = self._phase()
-        if phase is None or is_shape_only(arguments[0]):
+        if phase is None or is_shape_only(arguments[0]) or (phase is Phase.BACKWARD and self._in_compiled_backward()):
             return
         call = {**dict(zip(names, arguments, strict=False)), **named}
         if not is_dense(call):
@@ -228,8 +299,9 @@ class Flops:
         if not parts:
             self._uncountable = PACKED
         self._thread.products += 1
+        square = self._square(operator, call)
         for work, flops in parts:
-            self._count(phase, work, dtype, flops)
+            self._count(phase, work, dtype, flops, square)
 
     def _phase(self) -> Phase | None:
         """Return the phase of the calling thread's products. None outside training (an optimizer, an evaluation)."""
@@ -246,15 +318,65 @@ class Flops:
         """
         return self._grad_enabled() and not self._second_order
 
+    def _around_graph(self, graph: CapturedGraph, compiled: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Call compiled code. Its products count by its graph, so those of its kernels that we see do not."""
+        thread = self._thread
+        if thread.inside_product or not self._active_recorder.active:
+            return compiled(*args)
+        cost = self._begin_graph(graph, args)
+        thread.inside_product = True
+        try:
+            outputs = compiled(*args)
+        finally:
+            thread.inside_product = False
+        if cost is None:
+            self._uncountable = COMPILED.format("")
+        else:
+            self._end_graph(cost, outputs)
+        return outputs
+
+    def _graph_begins(self, graph: CapturedGraph, args: tuple[Any, ...]) -> GraphCost | None:
+        """Count a graph's forward. Returns its cost, without FLOPs if it does not train."""
+        phase = self._phase()
+        if phase is None:
+            return GraphCost()
+        cost = graph.cost(args)
+        if cost.problem is not None:
+            self._uncountable = COMPILED.format(f": {cost.problem}")
+        self._state = BY_GRAPHS
+        self._thread.products += 1
+        for (work, dtype), flops in cost.forward.items():
+            self._count(phase, work, dtype, flops)
+        return cost
+
+    def _graph_ended(self, cost: GraphCost, outputs: Any) -> None:
+        """Count a graph's backward when autograd runs it, if it does so in this step."""
+        step = self._counting
+        node, is_lost = backward_node(outputs) if cost.backward else (None, False)
+        if is_lost:
+            self._uncountable = COMPILED.format(": its backward was not found")
+
+        def begins(*_: Any) -> None:
+            if self._counting == step:
+                for (work, dtype), flops in cost.backward.items():
+                    self._count(Phase.BACKWARD, work, dtype, flops)
+
+        if node is not None:
+            node.register_prehook(guard(begins))
+
+    def _in_compiled_backward(self) -> bool:
+        return self._graphs.any and running_node().startswith(COMPILED_BACKWARD)
+
     def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
         thread = self._thread
-        recomputing, products = thread.recomputing, self._enter(module)
+        recomputing, products, result = thread.recomputing, self._enter(module), None
         thread.modules += 1
         try:
-            return original(module, *args, **kwargs)
+            result = original(module, *args, **kwargs)
+            return result
         finally:
             thread.modules -= 1
-            self._leave(module, products, args)
+            self._leave(module, products, args, result)
             thread.recomputing = recomputing
 
     def _enter_module(self, module: Any) -> int:
@@ -264,14 +386,45 @@ class Flops:
         thread.recomputing = thread.recomputing or (self._graph_task() != NO_GRAPH_TASK and self._is_recomputed())
         return thread.products
 
-    def _leave_module(self, module: Any, products: int | None, args: tuple[Any, ...]) -> None:
+    def _leave_module(self, module: Any, products: int | None, args: tuple[Any, ...], result: Any) -> None:
         """Count the FLOPs that a module's own matrices imply for its input tokens."""
         if self._phase() is not Phase.FORWARD or products is None or not args:
             return
         implied = implied_flops(module, args[0])
-        if implied:
-            self._count(Phase.FORWARD, Work.IMPLIED, None, implied)
-            self._count(Phase.FORWARD, Work.COVERED, None, implied if self._thread.products > products else 0)
+        if not implied:
+            return
+        seen = self._thread.products > products or self._count_by_weight(module, args[0], result)
+        self._count(Phase.FORWARD, Work.IMPLIED, None, implied)
+        self._count(Phase.FORWARD, Work.COVERED, None, implied if seen else 0)
+
+    def _count_by_weight(self, module: Any, activation: Any, result: Any) -> bool:
+        """Count a linear module whose kernel is a library's own, by its shapes. Returns whether it is one.
+
+        Its backward counts when autograd runs it, unless that runs products which are counted.
+        """
+        flops = linear_flops(module, activation, result)
+        if not flops:
+            return False
+        (weight,) = (each for each in module._parameters.values() if each is not None and each.dim() > 1)
+        self._thread.products += 1
+        self._count(Phase.FORWARD, Work.BY_MODULE, result.dtype, flops)
+        back = flops * (activation.requires_grad + weight.requires_grad)
+        if result.grad_fn is not None and back:
+            self._count_backward_of(multiplying_node(result.grad_fn, weight), result.dtype, back)
+        return True
+
+    def _count_backward_of(self, node: Any, dtype: Any, flops: int) -> None:
+        thread, step, before = self._thread, self._counting, [0]
+
+        def begins(*_: Any) -> None:
+            before[0] = thread.products
+
+        def ended(*_: Any) -> None:
+            if self._counting == step and thread.products == before[0]:
+                self._count(Phase.BACKWARD, Work.BY_MODULE, dtype, flops)
+
+        node.register_prehook(guard(begins))
+        node.register_hook(guard(ended))
 
     def _patch_backward(self) -> None:
         from torch import autograd
@@ -305,7 +458,7 @@ class Flops:
     def _tracking_graphs(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def graph(*args: Any, **kwargs: Any) -> Any:
-            if self._counting is not None:
+            if self._counting is not None and not (self._thread.inside_product or self._in_compiled_backward()):
                 self._uncountable = CAPTURED
             return original(*args, **kwargs)
 

@@ -251,6 +251,35 @@ def compiled_graphs() -> int:
     return 0 if utils is None else int(utils.counters["stats"]["unique_graphs"])
 
 
+def captured_graph_class() -> tuple[Any, str]:
+    """Return the class of a graph that torch.compile captures, and its method that gives it to the backend.
+
+    TorchDynamo is imported already.
+    """
+    owner = sys.modules["torch._dynamo.output_graph"].OutputGraph
+    owner.call_user_compiler  # noqa: B018
+    return owner, "call_user_compiler"
+
+
+def num_aot_graphs() -> int:
+    """Return the number of graphs that backends gave to AOTAutograd. TorchDynamo is imported already."""
+    return int(sys.modules["torch._dynamo.utils"].counters["aot_autograd"]["total"])
+
+
+def has_compiled_autograd() -> bool:
+    """Return whether torch also compiles the backward of eager code."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(getattr(module, "compiled_autograd_enabled", False))
+
+
+def running_node() -> str:
+    """Return the name of autograd's node that the calling thread runs. Empty outside a backward."""
+    import torch
+
+    node = torch._C._current_autograd_node()
+    return "" if node is None else str(node.name())
+
+
 class Kineto:
     """torch's profiler below its Python API: no stacks, no shapes, no table of events in Python.
 
