@@ -69,8 +69,8 @@ compat-matrix: setup
 	@$(BIN)/python -m tests.compat_matrix $(ROWS)
 
 # Programs that some tests run. Without them, these tests skip with a reason; with CI=true they fail.
-PROGRAMS := prometheus promtool prometheus-alertmanager chromium
-PACKAGES := prometheus prometheus-alertmanager chromium
+PROGRAMS := prometheus promtool prometheus-alertmanager chromium strace
+PACKAGES := prometheus prometheus-alertmanager chromium strace
 
 programs:
 	@for program in $(PROGRAMS); do command -v $$program > /dev/null || missing=1; done; \

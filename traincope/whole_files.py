@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from traincope.private_files import file_mode
+
 SPARE_BYTES = 16_384
 """Disk space reserved for the last version of a file."""
 
@@ -47,10 +49,13 @@ def written_aside(path: Path, *, only_new: bool = False) -> Iterator[Path]:
             _remove(new_path)
 
 
-def write_whole(path: Path, content: bytes, *, only_new: bool = False, spare: Path | None = None) -> None:
+def write_whole(
+    path: Path, content: bytes, *, only_new: bool = False, spare: Path | None = None, mode: int | None = None
+) -> None:
     """Write `content` to `path`.
 
-    `spare`: a file whose disk blocks are reused if it exists. Raises like `written_aside`.
+    `spare`: a file whose disk blocks are reused if it exists. `mode`: None for that of a run's files. Raises like
+    `written_aside`.
     """
     with written_aside(path, only_new=only_new) as new_path:
         flags = NEW
@@ -58,7 +63,7 @@ def write_whole(path: Path, content: bytes, *, only_new: bool = False, spare: Pa
             with suppress(OSError):
                 os.replace(spare, new_path)
                 flags = NEW & ~os.O_EXCL
-        with open(os.open(new_path, flags, 0o644), "wb") as file:
+        with open(os.open(new_path, flags, file_mode() if mode is None else mode), "wb") as file:
             file.write(content)
             file.truncate()
 
@@ -71,7 +76,7 @@ def write_json(path: Path, value: dict[str, Any], *, only_new: bool = False, las
 
 def reserve(path: Path) -> None:
     """Reserve disk space for one more version of `path`. Raises OSError if the disk is full."""
-    descriptor = os.open(_spare(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(_spare(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, file_mode())
     try:
         os.posix_fallocate(descriptor, 0, SPARE_BYTES)
     finally:

@@ -106,7 +106,7 @@ def test_compose_mounts_existing_files_and_listens_on_loopback() -> None:
     assert set(services) == {"prometheus", "alertmanager", "grafana"}
     for service in services.values():
         for volume in service["volumes"]:
-            source = volume.split(":")[0]
+            source = volume["source"] if isinstance(volume, dict) else volume.split(":")[0]
             assert not source.startswith(".") or (COMPOSE / source).exists(), source
     for name, port in (("prometheus", 9090), ("alertmanager", 9093)):
         assert f"--web.listen-address=127.0.0.1:{port}" in services[name]["command"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from dash import Dash
 
+from traincope.access import Access
 from traincope.errors import UsageError
 from traincope.viewer.app import make_app
 from traincope.viewer.library.library import Library
@@ -23,6 +24,9 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
             bound(Library([SAMPLE], cache=tmp_path), port=port)
 
 
+PROTECTED = Access(certificate=Path("tls.crt"), key=Path("tls.key"), users={"ann": "a word"})
+
+
 @pytest.mark.parametrize(
     ("host", "port", "message"),
     [
@@ -34,7 +38,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 def test_an_invalid_address_is_refused_in_one_sentence(host: str, port: int | None, message: str) -> None:
     """192.0.2.1 is reserved for documentation (RFC 5737)."""
     with pytest.raises(UsageError, match=message):
-        listening(Dash(), port=port, host=host)
+        listening(Dash(), port=port, host=host, access=PROTECTED)
 
 
 def test_the_default_is_the_next_free_port(tmp_path: Path) -> None:

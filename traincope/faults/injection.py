@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from traincope.errors import UsageError
+from traincope.private_files import private
 
 FAULT_VARIABLE = "TRAINCOPE_FAULT"
 TRUTH_VARIABLE = "TRAINCOPE_FAULT_TRUTH"
@@ -100,7 +101,7 @@ def write_truth(truth: Truth) -> None:
     """Append the truth to the file that the environment names. It is on disk before the fault acts."""
     path = os.environ.get(TRUTH_VARIABLE)
     if path:
-        with Path(path).open("a") as file:
+        with open(path, "a", opener=private) as file:
             file.write(json.dumps(asdict(truth)) + "\n")
             file.flush()
             os.fsync(file.fileno())

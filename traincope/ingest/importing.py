@@ -16,6 +16,7 @@ import numpy as np
 from traincope.errors import DataError, UsageError
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
 from traincope.ingest.traces.kineto import read_kineto
+from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
 from traincope.store.traces import KERNEL, Trace, TraceInfo, write_trace
@@ -83,7 +84,7 @@ def import_traces(
         raise UsageError(f"{target} exists already; choose another directory with -o")
     try:
         with written_aside(target) as new_path:
-            new_path.mkdir(parents=True)
+            make_directory(new_path)
             several = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > WORTH_A_PROCESS
             stored = _store_all(paths, new_path, processes=processes if several else 1, on_read=on_read)
             return _arrange(stored, new_path, name=target.name, given=given)
@@ -170,7 +171,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
     for trace in stored:
         rank, rule = _rank(trace.source, trace.info, taken={imported.rank for imported in results})
         directory = rank_directory(target, attempt=0, rank=rank)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, exist_ok=True)
         number = sum(imported.rank == rank for imported in results)
         trace.file.rename(directory / trace_file(number))
         if not number:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.ingest.cards import NOTHING_GIVEN, run_card, write_card
+from traincope.private_files import make_directory
 from traincope.store.layout import LOGBOOK_FILE, RUN_FILE
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.whole_files import written_aside
@@ -28,7 +29,7 @@ def import_logbook(path: Path, target: Path) -> Logbook:
     )
     try:
         with written_aside(target) as new_path:
-            new_path.mkdir(parents=True)
+            make_directory(new_path)
             shutil.copyfile(path, new_path / LOGBOOK_FILE)
             write_card(new_path / RUN_FILE, card)
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 from traincope.errors import DataError, UsageError
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
 from traincope.ingest.importing import rank_of
+from traincope.private_files import make_directory
 from traincope.store.job.flight import DAMAGED, PICKLE, NotPlainError, load_plain
 from traincope.store.layout import RANK_FILE, RUN_FILE, memory_file, rank_directory
 from traincope.store.memory_snapshots import AllocationSite, DeviceMemory, MemorySnapshot, write_snapshot
@@ -77,7 +78,7 @@ def import_snapshots(
         imported.append(ImportedSnapshot(source=path, rank=rank, rule=rule, snapshot=read_memory_snapshot(path)))
     try:
         with written_aside(target) as new_path:
-            new_path.mkdir(parents=True)
+            make_directory(new_path)
             for each in imported:
                 _write(each, rank_directory(new_path, attempt=0, rank=each.rank), given=given)
             size = max(each.rank for each in imported) + 1
@@ -117,7 +118,7 @@ def read_memory_snapshot(path: Path) -> MemorySnapshot:
 
 
 def _write(imported: ImportedSnapshot, directory: Path, *, given: Given) -> None:
-    directory.mkdir(parents=True)
+    make_directory(directory)
     write_snapshot(directory / memory_file(0), imported.snapshot)
     device = {} if given.gpu is None else {"name": given.gpu, "count": 1}
     host = f"imported-{imported.rank}"

@@ -1,8 +1,8 @@
 """Lock file that makes one process the agent of a node and job.
 
 The lock belongs to an open file: a child that inherits the file holds the lock too, and the lock ends with the last
-such process, however it ends. The file is node-local, because locks on network mounts depend on the mount. Its name
-contains user and job.
+such process, however it ends. The file is node-local, because locks on network mounts depend on the mount. It lies in a
+directory of the user's: in a directory of all users, anyone could take the name first.
 """
 
 import fcntl
@@ -12,8 +12,12 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from traincope.private_files import check_owner
+
 SHARED_MEMORY = Path("/dev/shm")
 """Node-local on every Linux, and the same directory for all ranks, while a launcher's $TMPDIR may differ per rank."""
+LISTED = 0o755
+"""Mode of a directory that every user may list."""
 
 
 def job_name(run: Path, *, attempt: int) -> str:
@@ -22,16 +26,33 @@ def job_name(run: Path, *, attempt: int) -> str:
     return f"traincope-{os.getuid()}-{digest}-{attempt:03d}"
 
 
-def lock_path(job: str) -> Path:
+def node_directory() -> Path:
+    """This user's directory for files of this node. It may not exist yet."""
     local = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    return local / f"{job}.lock"
+    return local / f"traincope-{os.getuid()}"
+
+
+def make_node_directory() -> None:
+    """Create this user's directory. Its names are for every user to see, and for nobody else to write.
+
+    Raises OSError; PermissionError if another user has created it or may write to it.
+    """
+    with suppress(FileExistsError):
+        node_directory().mkdir(mode=LISTED)
+    check_owner(node_directory())
+
+
+def lock_path(job: str) -> Path:
+    return node_directory() / f"{job}.lock"
 
 
 def take_lock(path: Path) -> int | None:
     """Take the lock: a descriptor that holds it until all its copies are closed; None if another process holds it.
 
-    Raises OSError if the file cannot be created.
+    Raises OSError if the file cannot be created, or if others may write to this user's directory.
     """
+    if path.parent == node_directory():
+        make_node_directory()
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

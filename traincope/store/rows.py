@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from traincope.private_files import file_mode
 from traincope.store.layout import ROWS_FILE
 from traincope.store.lines import parse
 
@@ -85,7 +86,7 @@ def line_of(row: Row) -> bytes:
 def append_rows(directory: Path, rows: Iterable[Row]) -> None:
     """Append rows in one write. Raises OSError if they cannot be written."""
     text = b"".join(map(line_of, rows))
-    descriptor = os.open(directory / ROWS_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(directory / ROWS_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
     with open(descriptor, "r+b", buffering=0) as file:
         _cut_torn_line(file.fileno())
         file.write(text)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from traincope.arrays import Codes, Ints
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import Work
+from traincope.private_files import private
 from traincope.store.lines import parse
 from traincope.whole_files import written_aside
 
@@ -211,7 +212,7 @@ def write_trace(path: Path, trace: Trace) -> None:
     }
     columns = {name: getattr(trace, name) for name in (*CODES, *NUMBERS)}
     columns["gap_ns"] = np.diff(trace.start_ns, prepend=0)
-    with written_aside(path) as new_path, new_path.open("xb") as file:
+    with written_aside(path) as new_path, open(new_path, "xb", opener=private) as file:
         columns["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION) as members:
             for name, column in columns.items():

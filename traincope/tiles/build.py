@@ -91,14 +91,14 @@ class _Columns:
         self.channels += len(present)
 
 
-def write_tiles(path: Path, timeline: Timeline, instances: Instances, *, document: str, mode: int = 0o700) -> None:
+def write_tiles(path: Path, timeline: Timeline, instances: Instances, *, document: str) -> None:
     """Write the directory `path` atomically, and remove the other directories next to it.
 
-    `document`: the report of the same run, as JSON. `mode`: of the directory, before the umask. A reader that has older
-    tiles open keeps them until it closes them. Raises OSError if nothing can be written.
+    `document`: the report of the same run, as JSON. A reader that has older tiles open keeps them until it closes them.
+    Raises OSError if nothing can be written.
     """
     older = [other for other in path.parent.glob("*") if other.is_dir()]
-    writer = TilesWriter(path, mode=mode)
+    writer = TilesWriter(path)
     try:
         writer.write_text(DOCUMENT_FILE, document)
         writer.finish(_write_columns(timeline, instances, writer))

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Ints
 from traincope.errors import RunDirectoryError
+from traincope.private_files import make_directory, private
 from traincope.store.lines import read_object
 from traincope.whole_files import aside_path
 
@@ -151,22 +152,22 @@ class Tiles:
 class TilesWriter:
     """Writer of columns, row by row; `path` appears when `finish` is called."""
 
-    def __init__(self, path: Path, *, mode: int = 0o700) -> None:
-        """Create the temporary directory. `mode`: of the directory, before the umask. Raises OSError if nothing can be
-        written.
-        """
+    def __init__(self, path: Path) -> None:
+        """Create the temporary directory. Raises OSError if nothing can be written."""
         self.path = path
         self._aside = aside_path(path)
-        self._aside.mkdir(parents=True, mode=mode)
+        make_directory(self._aside)
         self._files: dict[str, BinaryIO] = {}
 
     def append(self, column: str, values: NDArray[Any]) -> None:
         if column not in self._files:
-            self._files[column] = (self._aside / f"{column}.bin").open("wb")
+            path = str(self._aside / f"{column}.bin")
+            self._files[column] = os.fdopen(private(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC), "wb")
         self._files[column].write(np.ascontiguousarray(values).tobytes())
 
     def write_text(self, name: str, text: str) -> None:
-        (self._aside / name).write_text(text, encoding="utf-8")
+        with open(self._aside / name, "w", encoding="utf-8", opener=private) as file:
+            file.write(text)
 
     def finish(self, header: Header) -> None:
         for column in COLUMNS:

@@ -1,4 +1,7 @@
-"""The server: on the loopback device by default, without a request log, stopped by Ctrl-C."""
+"""The server: on the loopback device by default, without a request log, stopped by Ctrl-C.
+
+Other machines reach it only with TLS and a password.
+"""
 
 import errno
 import socket
@@ -7,11 +10,13 @@ from collections.abc import Callable, Sequence
 import dash
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from traincope.access import OPEN, Access
 from traincope.errors import UsageError
 from traincope.viewer.app import LOOPBACK, make_app
 from traincope.viewer.library.library import Library
 
 LOCALHOST = "127.0.0.1"
+REMEDY = "--certificate, --key and --password-file"
 PORT, MAX_PORTS = 8050, 20
 """Default port, and the number of ports tried from it on."""
 REFUSED = (errno.EADDRINUSE, errno.EACCES)
@@ -27,11 +32,18 @@ class _Quiet(WSGIRequestHandler):
         return
 
 
-def serve(library: Library, *, started: Callable[[str], None], port: int | None = None, host: str = LOCALHOST) -> None:
-    """Serve until interrupted; calls `started` with the address. Raises UsageError where the port is not available."""
-    server = bound(library, port=port, host=host)
+def serve(
+    library: Library,
+    *,
+    started: Callable[[str], None],
+    port: int | None = None,
+    host: str = LOCALHOST,
+    access: Access = OPEN,
+) -> None:
+    """Serve until interrupted; calls `started` with the address. Raises as `listening`."""
+    server = bound(library, port=port, host=host, access=access)
     library.refresh()
-    started(address_of(server, host=host))
+    started(address_of(server, host=host, access=access))
     try:
         server.serve_forever()
     finally:
@@ -39,14 +51,14 @@ def serve(library: Library, *, started: Callable[[str], None], port: int | None 
         server.server_close()
 
 
-def address_of(server: BaseWSGIServer, *, host: str) -> str:
+def address_of(server: BaseWSGIServer, *, host: str, access: Access = OPEN) -> str:
     """The address to open in a browser."""
-    return f"http://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/"
+    return f"{access.scheme}://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/"
 
 
-def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
-    """A bound server that does not serve yet. Raises UsageError where the port is not available."""
-    return listening(make_app(library, hosts=known_hosts(host)), port=port, host=host)
+def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST, access: Access = OPEN) -> BaseWSGIServer:
+    """A bound server that does not serve yet. Raises as `listening`."""
+    return listening(make_app(library, hosts=known_hosts(host)), port=port, host=host, access=access)
 
 
 def known_hosts(host: str) -> Sequence[str]:
@@ -54,11 +66,25 @@ def known_hosts(host: str) -> Sequence[str]:
     return LOOPBACK if host in LOOPBACK else ()
 
 
-def listening(app: dash.Dash, *, port: int | None = None, host: str = LOCALHOST) -> BaseWSGIServer:
-    """A server for `app`. Raises UsageError where the port is not available."""
+def listening(
+    app: dash.Dash, *, port: int | None = None, host: str = LOCALHOST, access: Access = OPEN
+) -> BaseWSGIServer:
+    """A server for `app`.
+
+    Raises UsageError where the port is not available, ConfigError where other machines would reach it without TLS and a
+    password.
+    """
+    access.check(host, remedy=REMEDY)
     try:
         number = _port(host, port)
-        return make_server(host, number, app.server, threaded=True, request_handler=_Quiet)
+        return make_server(
+            host,
+            number,
+            access.guarded(app.server),
+            threaded=True,
+            request_handler=_Quiet,
+            ssl_context=access.tls(),
+        )
     except OSError as error:
         raise UsageError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
 

@@ -3,15 +3,14 @@
 import errno
 import gzip
 import logging
-import ssl
 import threading
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from hmac import compare_digest
+from socketserver import TCPServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from traincope.access import Application
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.live.serve.exporters import Origin, Source
 from traincope_exporters.prometheus.settings import ADDRESS_VARIABLE, Serving, from_environment
@@ -25,7 +24,6 @@ REQUEST_SECONDS = 10.0
 
 OPENMETRICS = "application/openmetrics-text;"
 GZIP_LEVEL = 3
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Served:
@@ -59,23 +57,12 @@ def start(source: Source, *, origin: Origin, environment: Mapping[str, str]) -> 
 
 def serve(source: Source, serving: Serving) -> Served:
     """Serve `source`. Raises as `start`."""
-    wsgi_application = application(source)
-    if serving.users is not None:
-        wsgi_application = with_basic_auth(serving.users, wsgi_application)
-    server = _listen(serving, wsgi_application)
-    if serving.certificate is None or serving.key is None:
-        return Served(server, scheme="http")
-    try:
-        server.socket = _encrypted(serving).wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )  # the request's thread does the handshake, so a silent client does not block others
-    except (OSError, ssl.SSLError) as error:
-        server.server_close()
-        raise ConfigError(
-            f"{serving.certificate} and {serving.key} are not a certificate and its key: {error}; "
-            "metrics are not served"
-        ) from error
-    return Served(server, scheme="https")
+    tls = serving.access.tls()
+    server = _listen(serving, serving.access.guarded(application(source)))
+    if tls is not None:
+        # The request's thread does the handshake, so a silent client does not block others.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return Served(server, scheme=serving.access.scheme)
 
 
 def application(source: Source) -> Application:
@@ -125,28 +112,6 @@ class Headers:
         self.status, self.headers = status, headers
 
 
-def with_basic_auth(users: Mapping[str, str], wsgi_application: Application) -> Application:
-    """Add basic authentication (RFC 7617) to an application."""
-
-    def guarded(request: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
-        if _is_authorized(request.get("HTTP_AUTHORIZATION", ""), users):
-            return wsgi_application(request, respond)
-        respond("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="traincope", charset="UTF-8"')])
-        return [b"basic authentication is required\n"]
-
-    return guarded
-
-
-def _is_authorized(header: str, users: Mapping[str, str]) -> bool:
-    scheme, _, encoded = header.partition(" ")
-    try:
-        user, _, password = b64decode(encoded, validate=True).partition(b":")
-    except ValueError:  # neither base64 nor ASCII
-        return False
-    expected = users.get(user.decode(errors="replace"), "")
-    return scheme.lower() == "basic" and bool(expected) and compare_digest(expected.encode(), password)
-
-
 def _listen(serving: Serving, wsgi_application: Application) -> WSGIServer:
     """Listen on the configured port or the next free one."""
     last = serving.port + (MAX_PORTS if serving.port else 1)
@@ -175,6 +140,12 @@ def _server_class(address: str) -> type[WSGIServer]:
     class Server(ThreadingWSGIServer):
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
+        def server_bind(self) -> None:
+            """Bind without looking up the address's name, which may ask a name server."""
+            TCPServer.server_bind(self)
+            self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+            self.setup_environ()
+
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Log at debug level.
 
@@ -194,13 +165,6 @@ class _Handler(WSGIRequestHandler):
     def address_string(self) -> str:
         """Address without a name lookup, which may take seconds."""
         return str(self.client_address[0])
-
-
-def _encrypted(serving: Serving) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certfile=str(serving.certificate), keyfile=str(serving.key))
-    return context
 
 
 def _host(address: str) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from traincope.access import OPEN, Access, read_users
 from traincope.errors import ConfigError
 
 ADDRESS_VARIABLE = "TRAINCOPE_METRICS"
-"""`off`, or address and port. Default `127.0.0.1:9400`; `0.0.0.0:9400` for all interfaces."""
+"""`off`, or address and port. Default `127.0.0.1:9400`; other addresses need the three variables below."""
 CERTIFICATE_VARIABLE = "TRAINCOPE_METRICS_CERTIFICATE"
 """PEM file with the certificate. It enables HTTPS."""
 KEY_VARIABLE = "TRAINCOPE_METRICS_KEY"
@@ -28,10 +29,7 @@ class Serving:
     address: str = DEFAULT_ADDRESS
     port: int = DEFAULT_PORT
     """First port to try; 0 for any free port."""
-    certificate: Path | None = None
-    key: Path | None = None
-    users: Mapping[str, str] | None = None
-    """User -> password; None: no authentication."""
+    access: Access = OPEN
 
 
 def from_environment(environment: Mapping[str, str]) -> Serving | None:
@@ -40,17 +38,14 @@ def from_environment(environment: Mapping[str, str]) -> Serving | None:
     if value.lower() in OFF:
         return None
     address, port = _address(value) if value else (DEFAULT_ADDRESS, DEFAULT_PORT)
-    certificate, key = _file(environment, CERTIFICATE_VARIABLE), _file(environment, KEY_VARIABLE)
-    if (certificate is None) != (key is None):
-        raise ConfigError(f"HTTPS needs both {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}; set the other one too")
     passwords = _file(environment, PASSWORD_VARIABLE)
-    return Serving(
-        address=address,
-        port=port,
-        certificate=certificate,
-        key=key,
-        users=None if passwords is None else _users(passwords),
+    access = Access(
+        certificate=_file(environment, CERTIFICATE_VARIABLE),
+        key=_file(environment, KEY_VARIABLE),
+        users=None if passwords is None else read_users(passwords),
     )
+    access.check(address, remedy=f"{CERTIFICATE_VARIABLE}, {KEY_VARIABLE} and {PASSWORD_VARIABLE}")
+    return Serving(address=address, port=port, access=access)
 
 
 def _address(value: str) -> tuple[str, int]:
@@ -70,20 +65,3 @@ def _file(environment: Mapping[str, str], variable: str) -> Path | None:
     if not os.access(path, os.R_OK) or not path.is_file():
         raise ConfigError(f"{variable}={value} cannot be read; give a file that this user may read")
     return path
-
-
-def _users(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text; write one user:password per line") from error
-    users = {}
-    for line in lines:
-        user, colon, password = line.partition(":")
-        if line.strip() and not (user and colon and password):
-            raise ConfigError(f"{path} has a line that is not user:password; correct it")
-        if line.strip():
-            users[user] = password
-    if not users:
-        raise ConfigError(f"{path} has no users; add a line user:password")
-    return users

@@ -18,6 +18,7 @@ STUB = f"""#!{sys.executable}
 import json, os, sys
 config = next((word for word in sys.argv if word.endswith(".toml")), None)
 names = ("TRAINCOPE_METRICS", "TRAINCOPE_WITNESS", "TRAINCOPE_PEER_KEY_FILE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+names += tuple(f"TRAINCOPE_METRICS_{{word}}" for word in ("CERTIFICATE", "KEY", "PASSWORD_FILE"))
 environment = {{name: os.environ[name] for name in names if name in os.environ}}
 print(json.dumps([sys.argv[1:], open(config).read(), os.getcwd(), environment]))
 """
@@ -76,7 +77,8 @@ def test_a_host_starts_the_training_with_these_words(
     config = write_inputs(folder)
     words = (
         *("--set", "data.path=it's $HOME", "--max-restarts", "3", "--on-hang", "exit"),
-        *("--spare-nodes", "1", "--port", "2950", "--metrics-port", "9401", "--peer-key", "a-key"),
+        *("--spare-nodes", "1", "--port", "2950", "--metrics-port", "9401", "--metrics-access", "an-access"),
+        *("--peer-key", "a-key"),
     )
     ended = started(kind, emitted(config, kind, *words, shared=str(folder)), tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -91,8 +93,12 @@ def test_a_host_starts_the_training_with_these_words(
         *("--rdzv-conf=is_host=0,read_timeout=600", "--module", "traincope.cli.launch.worker", own_config),
         *("--out", "a run", "--resume", "--set", "data.path=it's $HOME"),
     ]
+    access = "/etc/traincope/metrics" if kind in HOSTS else "an-access"
     assert environment == {
         "TRAINCOPE_METRICS": "0.0.0.0:9401",
+        "TRAINCOPE_METRICS_CERTIFICATE": f"{access}/tls.crt",
+        "TRAINCOPE_METRICS_KEY": f"{access}/tls.key",
+        "TRAINCOPE_METRICS_PASSWORD_FILE": f"{access}/users",
         "TRAINCOPE_WITNESS": "on",
         "TRAINCOPE_PEER_KEY_FILE": "/etc/traincope/peers/key" if kind in HOSTS else "a-key",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -147,7 +153,8 @@ def test_slurm_directives_and_the_requeue_of_a_hang(tmp_path: Path, monkeypatch:
 
 
 def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: Path) -> None:
-    text = emitted(write_inputs(tmp_path), "k8s", "--spare-nodes", "1", "--max-restarts", "3", "--peer-key", "secret")
+    secrets = ("--peer-key", "secret", "--metrics-access", "tls")
+    text = emitted(write_inputs(tmp_path), "k8s", "--spare-nodes", "1", "--max-restarts", "3", *secrets)
     service, job = yaml.safe_load_all(text)
     template = job["spec"].pop("template")
     assert job["spec"] == {
@@ -158,7 +165,8 @@ def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: P
         "successPolicy": {"rules": [{"succeededCount": 2}]},
     }
     assert template["metadata"]["labels"] == service["spec"]["selector"]
-    assert template["metadata"]["annotations"]["prometheus.io/port"] == "9400"
+    annotations = template["metadata"]["annotations"]
+    assert (annotations["prometheus.io/port"], annotations["prometheus.io/scheme"]) == ("9400", "https")
     assert template["spec"]["subdomain"] == service["metadata"]["name"] == "a-run"
     (container,) = template["spec"]["containers"]
     assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
@@ -170,7 +178,15 @@ def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: P
         "/mnt/my disk": {"persistentVolumeClaim": {"claimName": "claim"}},
         "/dev/shm": {"emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
         "/etc/traincope/peers": {"secret": {"secretName": "secret", "defaultMode": 0o400}},
+        "/etc/traincope/metrics": {"secret": {"secretName": "tls", "defaultMode": 0o400}},
     }
+
+
+def test_pods_serve_nobody_without_a_certificate(tmp_path: Path) -> None:
+    _, job = yaml.safe_load_all(emitted(write_inputs(tmp_path), "k8s"))
+    assert "annotations" not in job["spec"]["template"]["metadata"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert "TRAINCOPE_METRICS" not in container["command"][-1]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +198,10 @@ def test_pods_have_memory_for_shared_tensors_a_node_name_and_metrics(tmp_path: P
         (
             ("--emit", "torchrun", "--fault", "sigkill@rank=1,step=2"),
             "--fault injects on this machine only; leave out --fault or --emit",
+        ),
+        (
+            ("--emit", "slurm", "--metrics-port", "9400"),
+            "--metrics-port serves other machines, which needs --metrics-access; give both, or neither",
         ),
         (("--emit", "slurm", "--port", "0"), "--port is 0; it must be at least 1"),
         (("--emit", "slurm", "--spare-nodes", "-1"), "--spare-nodes is -1; it must be at least 0"),

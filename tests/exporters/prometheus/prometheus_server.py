@@ -51,10 +51,14 @@ COMMON = {"__name__", "instance", "job", "run", "host"}
 
 
 @contextmanager
-def prometheus(directory: Path, *, targets: Path) -> Iterator[Prometheus]:
-    """`targets`: directory of the `file_sd_configs` files. `directory`: directory of all the server's data."""
+def prometheus(directory: Path, *, targets: Path, scrape: list[dict[str, Any]] | None = None) -> Iterator[Prometheus]:
+    """`targets`: directory of the `file_sd_configs` files. `directory`: directory of all the server's data. `scrape`:
+    scrape configurations instead of file discovery; their paths are relative to `directory`.
+    """
     port = _free_port()
     configuration = CONFIGURATION.replace("TARGETS", str(targets)).replace("RULES", str(RULES))
+    if scrape is not None:
+        configuration = configuration.partition("scrape_configs:")[0] + f"scrape_configs: {json.dumps(scrape)}\n"
     (directory / "prometheus.yml").write_text(configuration)
     command = [
         need("prometheus", package="prometheus"),

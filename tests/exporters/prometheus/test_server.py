@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian import need
+from tests.certificate import make_certificate
 from tests.exporters.everything import everything
+from traincope.access import Access
 from traincope.errors import ConfigError, MissingDependencyError
 from traincope.live.serve.exporters import Origin
 from traincope.metrics.sample import Sample
@@ -115,29 +115,13 @@ def basic(user_and_password: str) -> str:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Certificate of 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("certificate")
-    files = (folder / "certificate.pem", folder / "key.pem")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    whose = ("-subj", "/CN=node-3", "-addext", "subjectAltName=IP:127.0.0.1")
-    command = (
-        need("openssl", package="openssl"),
-        "req",
-        "-x509",
-        *curve,
-        *whose,
-        "-out",
-        files[0],
-        "-keyout",
-        files[1],
-    )
-    subprocess.run(command, check=True, capture_output=True, timeout=150)
-    return files
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
 def test_https_works_while_a_silent_client_is_connected(
     samples: Sequence[Sample], certificate: tuple[Path, Path]
 ) -> None:
-    running = serve(lambda: samples, Serving(port=0, certificate=certificate[0], key=certificate[1]))
+    running = serve(lambda: samples, Serving(port=0, access=Access(certificate=certificate[0], key=certificate[1])))
     assert running.where.startswith("https://")
     silent = socket.create_connection((running.address, running.port))
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
@@ -157,11 +141,11 @@ def test_https_works_while_a_silent_client_is_connected(
             "TRAINCOPE_METRICS=9400x has no port; set address:port, for example 127.0.0.1:9400, or off",
         ),
         ({"TRAINCOPE_METRICS": "host:70000"}, "has no port"),
-        ({"TRAINCOPE_METRICS": "no.such.host.invalid:9400"}, "no.such.host.invalid:9400 cannot be served: "),
-        ({"TRAINCOPE_METRICS": "192.0.2.1:9400"}, "192.0.2.1:9400 cannot be served: Cannot assign requested address"),
+        ({"TRAINCOPE_METRICS": "192.0.2.1:9400"}, "192.0.2.1 can be reached from other machines, so it needs a"),
+        ({"TRAINCOPE_METRICS": "[::ffff:127.0.0.1]:9400"}, "::ffff:127.0.0.1 can be reached from other machines"),
         (
             {"TRAINCOPE_METRICS_CERTIFICATE": __file__},
-            "TRAINCOPE_METRICS_CERTIFICATE and TRAINCOPE_METRICS_KEY; set",
+            "HTTPS needs both a certificate and its key; set TRAINCOPE_METRICS_CERTIFICATE, TRAINCOPE_METRICS_KEY and",
         ),
         (
             {"TRAINCOPE_METRICS_CERTIFICATE": __file__, "TRAINCOPE_METRICS_KEY": __file__},
@@ -182,10 +166,20 @@ def test_invalid_settings_are_one_sentence(environment: dict[str, str], sentence
 
 def test_the_server_is_on_by_default() -> None:
     assert from_environment({}) == Serving(address="127.0.0.1", port=DEFAULT_PORT)
-    assert from_environment({"TRAINCOPE_METRICS": "0.0.0.0:1234"}) == Serving(address="0.0.0.0", port=1234)
+    assert from_environment({"TRAINCOPE_METRICS": "127.0.0.2:1234"}) == Serving(address="127.0.0.2", port=1234)
     assert from_environment({"TRAINCOPE_METRICS": "[::1]:1234"}) == Serving(address="::1", port=1234)
     for off in ("off", "OFF", "0", "no"):
         assert start(list, origin=ORIGIN, environment={"TRAINCOPE_METRICS": off}) is None
+
+
+def test_an_address_that_this_machine_lacks_is_one_sentence(certificate: tuple[Path, Path]) -> None:
+    access = Access(certificate=certificate[0], key=certificate[1], users={"a": "b"})
+    for address, sentence in (
+        ("192.0.2.1", "192.0.2.1:9400 cannot be served: Cannot assign requested address; set TRAINCOPE_METRICS"),
+        ("no.such.host.invalid", "no.such.host.invalid:9400 cannot be served: "),
+    ):
+        with pytest.raises(ConfigError, match=f"^{sentence}"):
+            serve(list, Serving(address=address, access=access))
 
 
 def test_without_prometheus_client_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

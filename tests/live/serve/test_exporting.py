@@ -65,7 +65,9 @@ def test_exporters_serve_from_the_first_window_to_the_end(
     second = window(records(ranks(2)))
     observer.observe(quiet(first, rows=second.rows, analysis=second.analysis))
     assert steps(urlopen(where, timeout=30).read().decode()) == ["3.0", "3.0"]
-    (entry,) = json.loads((tmp_path / "targets" / f"{JOB}-node-3.json").read_text())
+    path = tmp_path / "targets" / f"{JOB}-node-3.json"
+    (entry,) = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o644
     assert [f"http://{target}/metrics" for target in entry["targets"]] == [where]
     observer.close()
     assert list((tmp_path / "targets").iterdir()) == []
@@ -73,6 +75,19 @@ def test_exporters_serve_from_the_first_window_to_the_end(
     with pytest.raises(OSError, match="refused"):
         urlopen(where, timeout=30)
     assert not any(thread.name == "traincope-metrics" for thread in threading.enumerate())
+
+
+def test_no_target_file_is_written_where_others_may_write(
+    first: Window, environment: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that reads targets there would scrape what any user of the machine names."""
+    (tmp_path / "targets").chmod(0o1777)
+    observer = exporting(environment)
+    observer.observe(first)
+    assert list((tmp_path / "targets").iterdir()) == []
+    assert f"no target file for Prometheus in {tmp_path / 'targets'}: it can be written by others" in caplog.text
+    assert urlopen(url(first), timeout=30).status == 200
+    observer.close()
 
 
 def test_counters_continue_after_an_agent_was_killed(first: Window, environment: dict[str, str]) -> None:

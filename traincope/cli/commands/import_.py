@@ -22,6 +22,7 @@ from traincope.ingest import (
 from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
+from traincope.private_files import restrict_process
 from traincope.store.logbook import Logbook, is_logbook
 from traincope.units import count
 
@@ -74,6 +75,7 @@ class Import:
         parser.add_argument("-o", "--output", type=Path, metavar="RUN", required=True, help="run directory to create")
 
     def run(self, arguments: argparse.Namespace) -> int:
+        restrict_process()
         given = Given(
             axes=arguments.axes,
             step_marker=arguments.step_marker,

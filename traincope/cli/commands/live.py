@@ -7,6 +7,7 @@ import webbrowser
 from pathlib import Path
 
 from traincope.cli.commands.view import REQUIRED_PACKAGES
+from traincope.cli.served import access_of, add_server_arguments
 from traincope.errors import MissingDependencyError
 from traincope.live.serve.watching import Watcher
 from traincope.store.job.requesting import last_attempt
@@ -20,13 +21,7 @@ class Live:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of ranks on this host")
-        parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one from 8050 on)")
-        parser.add_argument(
-            "--host",
-            default="127.0.0.1",
-            metavar="ADDRESS",
-            help="address to listen on (default: 127.0.0.1, reachable only from this machine; there is no password)",
-        )
+        add_server_arguments(parser)
         parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -49,13 +44,14 @@ class Live:
 
 
 def _serve(watcher: Watcher, arguments: argparse.Namespace) -> None:
-    """Serve the page until interrupted. Raises UsageError if the port is not available."""
+    """Serve the page until interrupted. Raises as `listening`."""
     from traincope.live.serve.page import make_page
     from traincope.viewer.serving import address_of, known_hosts, listening
 
+    access = access_of(arguments)
     page = make_page(watcher, hosts=known_hosts(arguments.host))
-    with listening(page, port=arguments.port, host=arguments.host) as server:
-        address = address_of(server, host=arguments.host)
+    with listening(page, port=arguments.port, host=arguments.host, access=access) as server:
+        address = address_of(server, host=arguments.host, access=access)
         print(f"{address} shows {watcher.run} live; press Ctrl-C to stop", flush=True)
         if not arguments.no_browser:
             webbrowser.open(address)

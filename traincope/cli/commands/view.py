@@ -7,6 +7,7 @@ import webbrowser
 from pathlib import Path
 
 from traincope.cli.quantities import add_price
+from traincope.cli.served import access_of, add_server_arguments
 from traincope.errors import MissingDependencyError
 from traincope.store.reading import find_run
 
@@ -26,13 +27,7 @@ class View:
             metavar="RUN",
             help="run directory, or a parent holding one run; with several runs, any two can be compared",
         )
-        parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one from 8050 on)")
-        parser.add_argument(
-            "--host",
-            default="127.0.0.1",
-            metavar="ADDRESS",
-            help="address to listen on (default: 127.0.0.1, reachable only from this machine; there is no password)",
-        )
+        add_server_arguments(parser)
         add_price(parser)
         parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
 
@@ -46,6 +41,7 @@ class View:
         from traincope.viewer.library.preparing import cache_directory
         from traincope.viewer.serving import serve
 
+        access = access_of(arguments)
         runs = [find_run(path) for path in arguments.run_directories]
         library = Library(runs, cache=cache_directory(), price_per_gpu_hour=arguments.price_per_gpu_hour)
 
@@ -56,7 +52,7 @@ class View:
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            serve(library, started=started, port=arguments.port, host=arguments.host)
+            serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
         except KeyboardInterrupt:
             print()
         return 0

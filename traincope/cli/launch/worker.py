@@ -36,6 +36,7 @@ from traincope.engine.trainer import StepResult, Trainer
 from traincope.errors import CheckpointError, TraincopeError, UsageError
 from traincope.events import CHECKPOINT_NOT_UPLOADED, CHECKPOINT_UPLOADED, RESUMED, ROLLBACK, SKIPPED_STEP
 from traincope.plan.model.rates import model_rates
+from traincope.private_files import private
 from traincope.store.job.process import Process
 from traincope.units import count
 
@@ -250,7 +251,7 @@ def _open_progress(path: Path | None, files: ExitStack) -> TextIO:
     if path is None:
         return sys.stdout
     try:
-        return files.enter_context(path.open("a", encoding="utf-8"))
+        return files.enter_context(open(path, "a", encoding="utf-8", opener=private))
     except OSError as error:
         raise UsageError(f"cannot write the progress to {path}: {error.strerror}; give another --progress") from error
 

@@ -48,7 +48,6 @@ FORMATS: Mapping[str, Format] = {
     "skypilot": Format(text=skypilot, needs=frozenset({"gpu", "shared"}), takes=frozenset({"image", "volume"})),
     "mosaicml": Format(text=mosaicml, needs=frozenset({"image", "gpu", "shared"})),
 }
-PODS = ("k8s", "kubeflow")
 
 
 def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +84,13 @@ def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         type=int,
         metavar="PORT",
-        help=f"serve metrics to other machines at this port (default: {METRICS_PORT} in pods, otherwise not)",
+        help=f"port of --metrics-access (default: {METRICS_PORT})",
+    )
+    group.add_argument(
+        "--metrics-access",
+        metavar="PLACE",
+        help="serve metrics to other machines with the files tls.crt, tls.key and users (lines user:password) of this "
+        "folder on each host; in pods, of this Secret",
     )
     group.add_argument(
         "--peer-key",
@@ -98,7 +103,7 @@ def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
 
 OPTIONS = (
     *("output", "gpus_per_node", "spare_nodes", "min_nodes", "port", "shared", "volume"),
-    *("image", "gpu", "metrics_port", "peer_key", "shm_size"),
+    *("image", "gpu", "metrics_port", "metrics_access", "peer_key", "shm_size"),
 )
 
 
@@ -129,6 +134,8 @@ def _check_options(arguments: argparse.Namespace, chosen: Format) -> None:
     for option in SOME_FORMATS:
         if getattr(arguments, option) is not None and option not in chosen.needs | chosen.takes:
             raise UsageError(f"--emit {arguments.emit} does not use {_flag(option)}; leave it out")
+    if arguments.metrics_port is not None and arguments.metrics_access is None:
+        raise UsageError("--metrics-port serves other machines, which needs --metrics-access; give both, or neither")
     for option in ("gpus_per_node", "min_nodes", "port", "metrics_port"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
@@ -166,7 +173,8 @@ def _job(arguments: argparse.Namespace, *, config: "Config", out: Path) -> Launc
         max_restarts=arguments.max_restarts,
         on_hang=arguments.on_hang,
         port=arguments.port or PORT,
-        metrics_port=arguments.metrics_port or (METRICS_PORT if arguments.emit in PODS else None),
+        metrics_port=None if arguments.metrics_access is None else arguments.metrics_port or METRICS_PORT,
+        metrics_access=arguments.metrics_access,
         image=arguments.image,
         gpu=arguments.gpu,
         volume=arguments.volume,

@@ -42,6 +42,8 @@ class LaunchJob:
     """Port of the rendezvous, on the first host."""
     metrics_port: int | None = None
     """Port at which each agent serves its metrics to other machines. None: only to its own host."""
+    metrics_access: str | None = None
+    """Certificate and passwords of these servers: a folder on each host; for pods, the name of a Secret."""
     image: str | None = None
     """Container image with traincope."""
     gpu: str | None = None

@@ -12,6 +12,12 @@ def mosaicml(job: LaunchJob) -> str:
             "image": str(job.image),
             "compute": {"gpus": job.hosts * job.gpus_per_node, "gpu_type": str(job.gpu), "nodes": job.hosts},
             "scheduling": {"max_retries": job.max_restarts, "retry_on_system_failure": job.max_restarts > 0},
-            "command": script(job, host='"$MASTER_ADDR"', first="$((NODE_RANK == 0))", peer_key=job.peer_key),
+            "command": script(
+                job,
+                host='"$MASTER_ADDR"',
+                first="$((NODE_RANK == 0))",
+                peer_key=job.peer_key,
+                metrics_access=job.metrics_access,
+            ),
         }
     )

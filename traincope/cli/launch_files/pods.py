@@ -8,7 +8,7 @@ from traincope.cli.launch_files.yaml_text import Yaml, yaml_text
 from traincope.live.termination_log import DEFAULT_PATH, PATH_VARIABLE
 
 LABEL = "traincope.job"
-KEY_DIRECTORY = "/etc/traincope/peers"
+KEY_DIRECTORY, METRICS_DIRECTORY = "/etc/traincope/peers", "/etc/traincope/metrics"
 OWNER_ONLY = 0o400
 
 
@@ -66,8 +66,8 @@ def _metadata(job: LaunchJob) -> Yaml:
     if job.metrics_port is None:
         return labels
     port = str(job.metrics_port)
-    annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": port, "prometheus.io/path": "/metrics"}
-    return {**labels, "annotations": annotations}
+    words = {"scrape": "true", "scheme": "https", "port": port, "path": "/metrics"}
+    return {**labels, "annotations": {f"prometheus.io/{name}": word for name, word in words.items()}}
 
 
 def _pod(job: LaunchJob, *, container: str, host: str, index: str) -> dict[str, Yaml]:
@@ -80,14 +80,17 @@ def _pod(job: LaunchJob, *, container: str, host: str, index: str) -> dict[str, 
         {"name": "shared", "persistentVolumeClaim": {"claimName": str(job.volume)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": job.shm_size}},
     ]
-    if job.peer_key is not None:
-        mounts.append({"name": "peers", "mountPath": KEY_DIRECTORY, "readOnly": True})
-        volumes.append({"name": "peers", "secret": {"secretName": job.peer_key, "defaultMode": OWNER_ONLY}})
+    secrets = {"peers": (job.peer_key, KEY_DIRECTORY), "access": (job.metrics_access, METRICS_DIRECTORY)}
+    for name, (secret, directory) in secrets.items():
+        if secret is not None:
+            mounts.append({"name": name, "mountPath": directory, "readOnly": True})
+            volumes.append({"name": name, "secret": {"secretName": secret, "defaultMode": OWNER_ONLY}})
     text = script(
         job,
         host=host,
         first=f"$(({index} == 0))",
         peer_key=None if job.peer_key is None else f"{KEY_DIRECTORY}/key",
+        metrics_access=None if job.metrics_access is None else METRICS_DIRECTORY,
     )
     return {
         "containers": [

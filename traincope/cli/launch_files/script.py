@@ -11,28 +11,35 @@ from traincope.engine.launch import WORKER
 
 CONNECT_SECONDS = 600
 """Time for the first host to appear. Hosts of one job may start minutes apart, when they load an image."""
+METRICS_FILES = {
+    "TRAINCOPE_METRICS_CERTIFICATE": "tls.crt",
+    "TRAINCOPE_METRICS_KEY": "tls.key",
+    "TRAINCOPE_METRICS_PASSWORD_FILE": "users",
+}
+"""Variable -> file of the folder of certificate and passwords. A TLS Secret of Kubernetes has the first two names."""
 
 
-def script(job: LaunchJob, *, host: str, first: str, peer_key: str | None) -> str:
+def script(job: LaunchJob, *, host: str, first: str, peer_key: str | None, metrics_access: str | None) -> str:
     """Return the whole script for a container, which writes the configuration file itself.
 
-    `host`, `first`: shell expressions. `peer_key`: path of the agents' key.
+    `host`, `first`: shell expressions. `peer_key`: path of the agents' key. `metrics_access`: folder of certificate and
+    passwords.
     """
     lines = [
         "set -eu",
         f"host={host}",
         f"first={first}",
-        *setup(job, peer_key=peer_key),
+        *setup(job, peer_key=peer_key, metrics_access=metrics_access),
         *_write_config(job.config_text),
         *start(job, config='"$config"'),
     ]
     return "\n".join(lines) + "\n"
 
 
-def setup(job: LaunchJob, *, peer_key: str | None) -> Iterator[str]:
+def setup(job: LaunchJob, *, peer_key: str | None, metrics_access: str | None) -> Iterator[str]:
     """Yield lines that change to the shared folder and set the environment."""
     yield f"cd {quote(str(job.shared))}"
-    for name, value in _environment(job, peer_key=peer_key).items():
+    for name, value in _environment(job, peer_key=peer_key, metrics_access=metrics_access).items():
         yield f"export {name}={quote(value)}"
 
 
@@ -51,15 +58,16 @@ def _options(job: LaunchJob) -> str:
     return "".join([*(flag for flag, given in flags.items() if given), *overrides])
 
 
-def _environment(job: LaunchJob, *, peer_key: str | None) -> Mapping[str, str]:
+def _environment(job: LaunchJob, *, peer_key: str | None, metrics_access: str | None) -> Mapping[str, str]:
     """Return the variables of the job.
 
     torchrun's own store would survive a restart, and a host that joins later counts restarts from 0. Without it, each
     round of the rendezvous begins with an empty store.
     """
     environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    if job.metrics_port is not None:
+    if metrics_access is not None:
         environment["TRAINCOPE_METRICS"] = f"0.0.0.0:{job.metrics_port}"
+        environment |= {variable: f"{metrics_access}/{name}" for variable, name in METRICS_FILES.items()}
     if peer_key is not None:
         environment |= {"TRAINCOPE_WITNESS": "on", "TRAINCOPE_PEER_KEY_FILE": peer_key}
     return environment

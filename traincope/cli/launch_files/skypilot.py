@@ -23,6 +23,7 @@ def skypilot(job: LaunchJob) -> str:
                 host='$(echo "$SKYPILOT_NODE_IPS" | head -n 1)',
                 first="$((SKYPILOT_NODE_RANK == 0))",
                 peer_key=job.peer_key,
+                metrics_access=job.metrics_access,
             ),
         }
     )

@@ -36,7 +36,7 @@ def _script(job: LaunchJob) -> Iterator[str]:
     yield "set -eu"
     yield 'host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     yield "export host"
-    yield from setup(job, peer_key=job.peer_key)
+    yield from setup(job, peer_key=job.peer_key, metrics_access=job.metrics_access)
     yield "node() {"
     yield "    first=$((SLURM_NODEID == 0))"
     yield from (f"    {line}" for line in start(job, config=quote(str(job.config))))

@@ -22,5 +22,5 @@ def _lines(job: LaunchJob) -> Iterator[str]:
         yield "set -eu"
         yield "host=localhost"
         yield "first=1"
-    yield from setup(job, peer_key=job.peer_key)
+    yield from setup(job, peer_key=job.peer_key, metrics_access=job.metrics_access)
     yield from start(job, config=quote(str(job.config)))

@@ -10,6 +10,7 @@ from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, wr
 from traincope.ingest.tables.reading import read_table
 from traincope.ingest.tables.records import Worker, worker_records
 from traincope.ingest.tables.whole_steps import whole_steps
+from traincope.private_files import make_directory
 from traincope.store.layout import (
     GROUPS_FILE,
     NAMES_FILE,
@@ -59,7 +60,7 @@ def import_table(path: Path, target: Path, *, given: Given = NOTHING_GIVEN) -> I
     operations = whole.operations
     try:
         with written_aside(target) as new_path:
-            new_path.mkdir(parents=True)
+            make_directory(new_path)
             _write(operations, new_path, name=target.name, given=given)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
@@ -90,7 +91,7 @@ def _write(operations: Operations, target: Path, *, name: str, given: Given) -> 
 
 
 def _write_rank(worker: Worker, directory: Path, *, given: Given) -> None:
-    directory.mkdir(parents=True)
+    make_directory(directory)
     segment_path(directory, thread="main", index=0).write_bytes(segment_content(worker.records))
     groups = [{"key": g.key, "axis": g.axis, "rule": g.rule, "ranks": list(g.ranks)} for g in worker.groups]
     for file, values in ((NAMES_FILE, worker.names), (GROUPS_FILE, groups)):

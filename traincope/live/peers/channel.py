@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from traincope.access import is_loopback
 from traincope.errors import ServerError
 from traincope.live.peers.sealing import Seal
-from traincope.live.peers.settings import is_loopback
 from traincope.store.lines import parse
 
 MAGIC = b"traincope-peers-1\n"

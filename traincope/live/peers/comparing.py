@@ -11,6 +11,7 @@ from pathlib import Path
 from traincope.analysis.faults.hangs.hangs import completed_mismatches
 from traincope.errors import RunDirectoryError
 from traincope.live.peers.histories import Histories
+from traincope.private_files import make_directory
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.manifests import RunInfo, read_run_info
 from traincope.store.job.witness import compared_directory
@@ -70,7 +71,7 @@ class Comparer:
     def _keep(self) -> None:
         self._done = True
         try:
-            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory.parent, exist_ok=True)
             with written_aside(self._directory) as directory:
                 for copy in self._histories.copies():
                     copy.write(directory / f"rank-{copy.rank:05d}")

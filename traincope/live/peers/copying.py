@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from traincope.events import FORMAT_VERSION, OPEN, Kind
 from traincope.live.node.tail import num_begun, records_at
+from traincope.private_files import make_directory
 from traincope.store.job.looks import newest_lines
 from traincope.store.layout import (
     FLIGHT_FILE,
@@ -64,7 +65,7 @@ class RankCopy:
 
     def write(self, directory: Path) -> None:
         """Write the files into a rank directory, each as a whole. Raises OSError."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, exist_ok=True)
         for name, content in self.files.items():
             write_whole(directory / name, content)
 

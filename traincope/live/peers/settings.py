@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from traincope.access import LOCALHOST, is_loopback
 from traincope.errors import ConfigError
 from traincope.live.peers.members import MAX_PORT
 from traincope.live.peers.sealing import parse_key, read_key
@@ -18,7 +19,7 @@ KEY_FILE_VARIABLE = "TRAINCOPE_PEER_KEY_FILE"
 MEETING_VARIABLE = "MASTER_ADDR"
 """The host of rank 0, as torch's rendezvous knows it. Its agent introduces the others to each other."""
 DEFAULT_PORT = 29_577
-LOOPBACK, LOCALHOST = "127.0.0.1", "localhost"
+LOOPBACK = "127.0.0.1"
 ANYWHERE = ("192.0.2.1", 9)
 """An address of TEST-NET-1 (RFC 5737): only the default route leads there, and nothing is sent."""
 Address = tuple[str, int]
@@ -78,14 +79,6 @@ def facing_address(settings: PeerSettings) -> str:
         if address is not None and not is_loopback(address):
             return address
     return LOOPBACK
-
-
-def is_loopback(address: str) -> bool:
-    """True for an address on loopback; False for others, and for names."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def is_everywhere(address: str) -> bool:

@@ -16,6 +16,7 @@ from traincope.live.peers.channel import Message
 from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
 from traincope.live.peers.histories import Histories
 from traincope.live.peers.members import Member
+from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.job.witness import Heard, witness_directory, write_heard
 from traincope.store.layout import FLIGHT_FILE, GROUPS_FILE, LOOKS_FILE, NAMES_FILE, RANK_FILE
@@ -142,7 +143,7 @@ class Witness:
             for heard in self._heard_now():
                 directory = self._directory(heard.host)
                 try:
-                    directory.mkdir(parents=True, exist_ok=True)
+                    make_directory(directory, exist_ok=True)
                     write_heard(directory, heard)
                 except OSError as error:
                     self._report_disk(error)

@@ -19,7 +19,7 @@ from traincope.record.instrumentation.guard import guard
 from traincope.store import Attempt
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.layout import attempt_directory, rank_directory
-from traincope.store.lock import lock_path
+from traincope.store.lock import make_node_directory, node_directory
 from traincope.store.reading import earlier_attempts
 from traincope.store.rows import Row, read_rows
 
@@ -93,14 +93,30 @@ class Exporting:
         if not self._running:
             return
         urls = {name: running.where for name, running in self._running.items()}
-        self._notes = [discovery.announcement(run, host=self._host, served=urls)]
+        self._write(discovery.announcement(run, host=self._host, served=urls))
         if SCRAPED in urls:
-            configured = self._environment.get(discovery.DIRECTORY_VARIABLE)
-            directory = Path(configured) if configured else lock_path(self._job).parent
-            discovery.remove_stale(directory, host=self._host)
-            self._notes.append(discovery.target(directory, job=self._job, host=self._host, where=urls[SCRAPED]))
-        for note in self._notes:
-            _write(note)
+            self._write_target(urls[SCRAPED])
+
+    def _write_target(self, where: str) -> None:
+        configured = self._environment.get(discovery.DIRECTORY_VARIABLE)
+        directory = Path(configured) if configured else node_directory()
+        try:
+            if not configured:
+                make_node_directory()
+            target = discovery.target(directory, job=self._job, host=self._host, where=where)
+        except OSError as error:
+            logger.warning("no target file for Prometheus in %s: %s", directory, error.strerror)
+            return
+        discovery.remove_stale(directory, host=self._host)
+        self._write(target)
+
+    def _write(self, note: discovery.Note) -> None:
+        try:
+            note.write()
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", note.path, error.strerror)
+        else:
+            self._notes.append(note)
 
 
 def _start_exporter(
@@ -117,13 +133,6 @@ def _start_exporter(
             return None
 
     return guard(start)()
-
-
-def _write(note: discovery.Note) -> None:
-    try:
-        note.write()
-    except OSError as error:
-        logger.warning("%s cannot be written: %s", note.path, error.strerror)
 
 
 def earlier_attempts_of(window: Window) -> tuple[Attempt, ...]:

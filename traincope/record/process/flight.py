@@ -21,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+from traincope.private_files import private
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import flight_recorder, group_ranks
 from traincope.record.session.recorder import Recorder
@@ -120,11 +121,8 @@ class FlightRecorder:
 
     def _answer(self, directory: Path) -> None:
         """Append the stacks to their file, then replace the flight recorder's: a new one shows that both are there."""
-        descriptor = os.open(directory / STACKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            faulthandler.dump_traceback(descriptor, all_threads=True)
-        finally:
-            os.close(descriptor)
+        with open(directory / STACKS_FILE, "ab", buffering=0, opener=private) as file:
+            faulthandler.dump_traceback(file.fileno(), all_threads=True)
         self._write(directory)
 
     def _write(self, directory: Path) -> None:
@@ -132,7 +130,8 @@ class FlightRecorder:
         head = json.dumps({"at_ns": time.monotonic_ns(), "groups": group_ranks()})
         new = directory / f"{FLIGHT_FILE}.new"
         with self._writing:
-            new.write_bytes(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
+            with open(new, "wb", opener=private) as file:
+                file.write(head.encode().removesuffix(b"}") + b', "trace": ' + self._dump() + b"}")
             new.replace(directory / FLIGHT_FILE)
 
 

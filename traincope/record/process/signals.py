@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from traincope.private_files import file_mode
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.rescue import without_handler
@@ -124,7 +125,8 @@ class Signals:
         self._registered.pop(number, None)
 
     def _open(self, directory: Path, name: str) -> TextIO:
-        file = (directory / name).open("a", encoding="utf-8")  # `flight` appends to one of them too
+        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
+        file = os.fdopen(descriptor, "a", encoding="utf-8")  # `flight` appends to one of them too
         self._files[name] = file
         return file
 

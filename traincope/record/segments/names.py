@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from traincope.private_files import file_mode
+
 MAX_CHARACTERS = 1_024
 """Maximum length of one name; the rest is cut off."""
 MAX_NAMES_BYTES = 8 << 20
@@ -35,7 +37,7 @@ class LineFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
         self._waiting: deque[bytes] = deque()
         self._torn = False
         """True if the file ends in the middle of a line."""

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from traincope.private_files import private
 from traincope.record.session.options import OFF_SWITCH
 from traincope.record.session.rendezvous import Place
 from traincope.store.layout import AGENT_LOG
@@ -50,7 +51,7 @@ def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
 def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...]) -> None:
     import subprocess  # here, because most processes that import traincope start no agent
 
-    with (place.directory / AGENT_LOG).open("ab") as log:
+    with open(place.directory / AGENT_LOG, "ab", opener=private) as log:
         shell = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import BLOCK_STEPS, CLEAN, FORMAT_VERSION, Flag, Kind
+from traincope.private_files import make_directory
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.segments.names import Details, LineFile, Names
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
@@ -363,7 +364,7 @@ class Recorder:
 
     def _make_provisional(self, parent: Path) -> Path:
         directory = parent / f"{PROVISIONAL}{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
-        directory.mkdir(parents=True)
+        make_directory(directory)
         return directory
 
     def _write_clock(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+from traincope.private_files import make_directory
 from traincope.record.instrumentation.torch_private import is_on_disk, rendezvous_store
 from traincope.record.session.identity import Identity, process_group_rank
 from traincope.store.layout import attempt_directory, rank_directory
@@ -111,7 +112,7 @@ class Rendezvous:
         while True:
             directory = rank_directory(run, attempt=attempt, rank=rank)
             try:
-                directory.mkdir(parents=True)
+                make_directory(directory)
             except FileExistsError:
                 attempt += 1
                 continue

@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from traincope.private_files import file_mode
 from traincope.store.layout import HANGS_FILE, attempt_directory
 from traincope.store.lines import parse
 
@@ -24,7 +25,7 @@ class HangNotice:
 def append_notice(run: Path, notice: HangNotice) -> None:
     """Append a notice in one write: the agents of several nodes may do so. Raises OSError."""
     path = attempt_directory(run, notice.attempt) / HANGS_FILE
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
     with open(descriptor, "wb", buffering=0) as file:
         file.write(json.dumps(asdict(notice)).encode() + b"\n")
 

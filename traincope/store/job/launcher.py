@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from traincope.private_files import make_directory, private
 from traincope.store.layout import LAUNCHER_FILE, attempt_number
 from traincope.store.lines import parse
 
@@ -54,8 +55,8 @@ def append_notes(path: Path, notes: Iterable[LauncherNote]) -> None:
     lines = [json.dumps(asdict(note)) + "\n" for note in notes]
     if not lines:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    make_directory(path.parent, exist_ok=True)
+    with open(path, "a", encoding="utf-8", opener=private) as file:
         file.writelines(lines)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import Kind
+from traincope.private_files import file_mode
 from traincope.store.job.process import Process
 from traincope.store.layout import LOOKS_FILE, RANK_FILE, SIGNAL_FILES, STACKS_FILE
 from traincope.store.lines import parse
@@ -54,7 +55,7 @@ def look_at(process: Process | None) -> Look | None:
 def append_look(directory: Path, look: Look) -> None:
     """Append a look of the agent in one write. Raises OSError."""
     values = {name: value for name, value in asdict(look).items() if name != "by_agent"}
-    descriptor = os.open(directory / LOOKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(directory / LOOKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
     with open(descriptor, "wb", buffering=0) as file:
         file.write(json.dumps(values).encode() + b"\n")
 

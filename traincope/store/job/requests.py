@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.events import BLOCK_STEPS
+from traincope.private_files import file_mode
 from traincope.store.layout import REQUESTS_FILE
 from traincope.store.lines import parse
 
@@ -105,7 +106,7 @@ class WindowRequest:
 def append_request(run: Path, request: WindowRequest) -> None:
     """Append a request in one write. Raises OSError if the file cannot be written."""
     line = json.dumps(asdict(request)).encode() + b"\n"
-    descriptor = os.open(run / REQUESTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(run / REQUESTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
     with open(descriptor, "wb", buffering=0) as file:
         file.write(line)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import MissingDependencyError, RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, OPEN, READABLE_VERSIONS
+from traincope.private_files import private
 from traincope.store.layout import COMPACTED
 from traincope.store.lines import parse
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, plausible, segment_identity
@@ -44,10 +45,10 @@ def write_compacted(directory: Path, segment: SegmentRecords, *, thinned: bool =
     path = directory / f"{segment.thread}-{segment.index:05d}{COMPACTED}"
     header = json.dumps({"version": FORMAT_VERSION, "thinned": thinned}).encode()
     table = arrow.table(_columns(segment.records)).replace_schema_metadata({METADATA: header})
-    with written_aside(path) as new_path:
+    with written_aside(path) as new_path, open(new_path, "xb", opener=private) as file:
         parquet.write_table(
             table,
-            new_path,
+            file,
             compression="zstd",
             use_dictionary=list(WORDS),
             column_encoding=ENCODINGS,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Flag, Kind, Phase, Work
+from traincope.private_files import file_mode
 from traincope.store.lines import parse
 
 MAGIC = b"TRCOPSEG"
@@ -63,7 +64,7 @@ class SegmentFile:
         """
         self.name = path.name
         size, new_path = HEADER_BYTES + capacity * RECORD_BYTES, path.with_suffix(".new")
-        self._descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode())
         try:
             self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
             _permit(self._descriptor, self._mode & ~WRITE)

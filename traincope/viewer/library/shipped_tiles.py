@@ -12,6 +12,7 @@ from pathlib import Path
 
 from traincope.analysis import analyze
 from traincope.errors import RunDirectoryError
+from traincope.private_files import make_directory
 from traincope.report import to_document, to_json
 from traincope.report.schema import SCHEMA_VERSION
 from traincope.store.layout import AGENT_LOG, METRICS_FILES, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
@@ -22,8 +23,6 @@ from traincope.timeline import open_run
 from traincope.whole_files import written_aside
 
 COLUMN = ".bin"
-READABLE = 0o777
-"""Access mode; the umask decides who may read the tiles."""
 
 
 def shipped_path(run: Path) -> Path:
@@ -46,7 +45,7 @@ def write_shipped(run: Path, tiles: Path) -> None:
     """Write the tiles of a finished run and delete older ones. Raises OSError, RunDirectoryError."""
     analysis = analyze(open_run(run))
     document = to_json(to_document(analysis))
-    write_tiles(tiles, analysis.timeline, analysis.context.instances, document=document, mode=READABLE)
+    write_tiles(tiles, analysis.timeline, analysis.context.instances, document=document)
 
 
 def link_shipped(run: Path, tiles: Path) -> None:
@@ -59,7 +58,7 @@ def link_shipped(run: Path, tiles: Path) -> None:
     older = list(tiles.parent.glob("*"))
     # If this fails, the viewer makes its own tiles and reports why they cannot be kept.
     with suppress(OSError), written_aside(tiles) as new_path:
-        new_path.mkdir(parents=True, mode=0o700)
+        make_directory(new_path)
         for file in shipped.iterdir():
             if file.suffix == COLUMN or file.name in (HEADER_FILE, DOCUMENT_FILE):
                 (new_path / file.name).symlink_to(file.resolve())
