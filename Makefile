@@ -22,6 +22,7 @@ COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
 .PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards
+.PHONY: demo test fuzz programs test-frameworks test-engine test-timing test-gpu compat check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table dashboards pictures validate-launch clean
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -40,6 +41,10 @@ test-timing: setup
 test-engine: setup
 	@$(BIN)/python -m pytest -q -m 'sweep and not timing' tests
 	@$(BIN)/python -m tests.distributed.sweep.sweep
+
+# Environments of the packages are made once. ONLY=lightning runs the programs of that name, package or file.
+test-frameworks: setup
+	@$(BIN)/python -m tests.frameworks $(if $(ONLY),'$(ONLY)')
 
 # BIN=/path/to/venv/bin uses that environment and installs nothing.
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
@@ -255,3 +260,4 @@ FORCE:
 
 clean:
 	rm -rf $(VENV) $(DOCS) .venv-torch-* .venv-for-* .venv-integrations traincope_runs
+	rm -rf $(VENV) .venv-torch-* .venv-launch-* .venv-frameworks-* traincope_runs

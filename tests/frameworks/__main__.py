@@ -1,0 +1,93 @@
+"""python -m tests.frameworks [NAME ...]: programs of real packages, recorded by `traincope run`, held to the truth.
+
+A name chooses the programs whose name, package or file contains it; without a name all run. The rows of these programs
+in docs/frameworks.md are written anew. Exits with 1 if a row misses. A package that does not install is a row with its
+reason, and no miss.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import traincope
+from tests.frameworks import page
+from tests.frameworks.environments import ROOT, NotInstalled, python_of, versions_of
+from tests.frameworks.judging import judge
+from tests.frameworks.packages.cases import CASES as OF_PACKAGES
+from tests.frameworks.programs.cases import CASES as OF_TORCH
+from tests.frameworks.training import train
+from tests.frameworks.truth import Case
+from tests.truth.rows import Row
+
+CASES = (*OF_TORCH, *OF_PACKAGES)
+PAGE = ROOT / "docs" / "frameworks.md"
+
+
+class NotTrained(Exception):
+    """The bare program fails here; with its reason."""
+
+
+def judged(case: Case, directory: Path) -> Iterator[Row]:
+    """Train the program twice and judge the recording. Raises NotInstalled and NotTrained."""
+    python = python_of(case.package)
+    try:
+        bare = train(case, python=python, directory=directory / "bare", run=None)
+        if bare.exit_code:
+            raise NotTrained(bare.reason)
+        run = directory / "run"
+        observed = train(case, python=python, directory=directory / "observed", run=run)
+    except subprocess.TimeoutExpired as late:
+        raise NotTrained(f"did not end in {late.timeout:.0f} s") from late
+    yield from judge(case, traincope.analyze(traincope.open_run(run)), bare=bare, observed=observed)
+
+
+def main(names: list[str]) -> int:
+    chosen = [
+        case
+        for case in CASES
+        if not names or any(name in (case.name, case.package) or name in case.program for name in names)
+    ]
+    if not chosen:
+        print(f"no program is named {', '.join(names)}; there are {', '.join(case.name for case in CASES)}")
+        return 2
+    all_rows: list[Row] = []
+    for case in chosen:
+        print(case.name, file=sys.stderr, flush=True)
+        of_case, failure = outcome(case)
+        show(case, of_case, failure)
+        page.write(PAGE, case.name, of_case, failure=failure, versions=versions_of(case.package))
+        all_rows += of_case
+    missed = sum(not row.holds for row in all_rows)
+    print(f"{len(all_rows)} rows of {len({row.case for row in all_rows})} programs; {missed} missed")
+    return int(missed > 0)
+
+
+def outcome(case: Case) -> tuple[list[Row], str]:
+    """Return the rows of a program, or none and the reason."""
+    with tempfile.TemporaryDirectory(prefix="frameworks-") as directory:
+        try:
+            return list(judged(case, Path(directory))), ""
+        except NotInstalled as reason:
+            return [], f"does not install: {reason}"
+        except NotTrained as reason:
+            return [], f"does not run here without traincope: {reason}"
+
+
+def show(case: Case, rows: list[Row], failure: str) -> None:
+    table = Table(title=f"{case.name}{': ' if failure else ''}{failure}", title_justify="left", box=None)
+    for head in ("what", "truth", "measured", ""):
+        table.add_column(head)
+    for row in rows:
+        cells = row.quantity, row.truth, row.measured, "" if row.holds else "MISSED"
+        table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
+    Console(width=170).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

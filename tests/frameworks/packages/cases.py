@@ -1,0 +1,106 @@
+"""What each program of this folder does. Sizes are those at the top of the program."""
+
+from tests.frameworks.programs.cases import BUCKET, ORDER, linear_flops
+from tests.frameworks.truth import FLOAT, Case, Truth
+
+MLP_FLOPS = 2 * 2 * linear_flops(8, [(32, 64), (64, 16)])
+"""Two ranks, two microbatches."""
+
+# -- hugging_face.py: GPT-2 with 2 layers of 32, 16 tokens of 64 ---------------------------------------
+
+LAYERS, HIDDEN, TOKENS, VOCABULARY = 2, 32, 16, 64
+LAYER_WEIGHTS = 12 * HIDDEN**2 + (3 + 1 + 4 + 1) * HIDDEN + 2 * 2 * HIDDEN
+"""Matrices, their biases, and two norms."""
+GPT2_WEIGHTS = LAYERS * LAYER_WEIGHTS + (VOCABULARY + TOKENS + 2) * HIDDEN
+"""The output shares the embedding of the vocabulary. The last norm has 2 x 32."""
+GPT2_PARAMETERS = LAYERS * 12 + 2 + 2
+GPT2_FLOPS_PER_TOKEN = 3 * (2 * (LAYERS * 12 * HIDDEN**2 + VOCABULARY * HIDDEN) + LAYERS * 4 * TOKENS * HIDDEN)
+"""Forward and twice as much in backward: matrices, the output, attention in full (not halved)."""
+
+AROUND_EVALUATION = (3, 2 * 8 + 2 * 4 * FLOAT + 2 * FLOAT)
+"""Of the first evaluation, outside its forwards: the number of labels of its first batch, the losses of its last one,
+and the mean loss of the training. The report counts them in the step."""
+
+# -- deepspeed_zero.py: Linears of (32, 128) and (128, 32) with biases ----------------------------------
+
+ZERO_WEIGHTS = 2 * 32 * 128 + 128 + 32
+ZERO_FLOPS = 2 * 2 * linear_flops(8, [(32, 128), (128, 32)])
+
+CASES: tuple[Case, ...] = (
+    Case(
+        name="Hugging Face Trainer",
+        program="packages/hugging_face.py",
+        package="transformers",
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic={
+                ("dp", "all_reduce"): (1, GPT2_WEIGHTS * FLOAT),
+                ("dp", "all_gather"): (1, 2 * 8),
+            },
+            once={("dp", "broadcast"): (2, (GPT2_PARAMETERS + 1 + 1) * FLOAT), ("dp", "all_gather"): AROUND_EVALUATION},
+            flops=2 * 2 * 4 * TOKENS * GPT2_FLOPS_PER_TOKEN,
+            evaluated_after=(6, 12),
+            saved_after=(6, 12),
+        ),
+    ),
+    Case(
+        name="Accelerate",
+        program="packages/accelerated.py",
+        package="accelerate",
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic=BUCKET,
+            once=ORDER,
+            flops=MLP_FLOPS,
+            saved_after=(6, 12),
+        ),
+    ),
+    Case(
+        name="Lightning, own launcher",
+        program="packages/lightning_ddp.py",
+        package="lightning",
+        own_launcher=True,
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic=BUCKET,
+            once=ORDER,
+            flops=MLP_FLOPS,
+            evaluated_after=(6, 12),
+            saved_after=(6, 12),
+        ),
+    ),
+    Case(
+        name="Lightning, torchrun",
+        program="packages/lightning_ddp.py",
+        package="lightning",
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic=BUCKET,
+            once=ORDER,
+            flops=MLP_FLOPS,
+            evaluated_after=(6, 12),
+            saved_after=(6, 12),
+        ),
+    ),
+    *(
+        Case(
+            name=f"DeepSpeed ZeRO-{stage}",
+            program="packages/deepspeed_zero.py",
+            arguments=(str(stage),),
+            package="deepspeed",
+            environment={"DS_ACCELERATOR": "cpu"},
+            truth=Truth(
+                steps=12,
+                optimizer="AdamW",
+                traffic={("dp", "all_reduce"): (1, ZERO_WEIGHTS * FLOAT)},
+                flops=ZERO_FLOPS,
+                saved_after=(6, 12),
+            ),
+        )
+        for stage in (1, 2, 3)
+    ),
+)

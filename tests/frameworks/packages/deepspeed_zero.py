@@ -1,0 +1,41 @@
+"""DeepSpeed's engine at ZeRO stage 1, 2 or 3, with accumulation and a checkpoint."""
+
+import sys
+from pathlib import Path
+
+import deepspeed
+import torch
+from torch import nn
+
+STEPS, MICROBATCHES, BATCH, HIDDEN, EVERY = 12, 2, 8, 32, 6
+
+
+def main(directory: str, stage: str) -> None:
+    deepspeed.init_distributed(dist_backend="gloo")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.ReLU(), nn.Linear(4 * HIDDEN, HIDDEN))
+    settings = {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "gradient_accumulation_steps": MICROBATCHES,
+        "zero_optimization": {"stage": int(stage), "stage3_param_persistence_threshold": 0},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 1000,
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    data, losses = torch.Generator().manual_seed(engine.global_rank), []
+    for number in range(1, STEPS * MICROBATCHES + 1):
+        inputs = torch.randn(BATCH, HIDDEN, generator=data)
+        loss = engine(inputs).square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+        if number % (EVERY * MICROBATCHES) == 0:
+            engine.save_checkpoint(f"{directory}/saved", tag=str(number))
+    Path(directory, f"losses-{engine.global_rank}").write_text("\n".join(map(float.hex, losses)))
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

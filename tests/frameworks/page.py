@@ -1,0 +1,71 @@
+"""docs/frameworks.md: one row per program. A run of some programs replaces only their rows."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from tests.truth.rows import Row
+
+COLUMNS = (
+    "ranks",
+    "steps",
+    "optimizer steps",
+    "mesh",
+    "collectives",
+    "FLOPs",
+    "evaluations",
+    "checkpoints",
+    "ledger",
+    "losses",
+)
+"""Quantities with a column. The others appear only where they do not hold."""
+
+HEAD = """# Real packages, really trained
+
+`make test-frameworks` trains each program below twice on gloo CPU ranks: bare, and as `traincope run -- COMMAND`,
+without a change to its code. It compares the recording with the truth about the program, which is counted by hand in
+`tests/frameworks`, and writes this page. `make test-frameworks ONLY=lightning` runs some.
+
+Each package has an environment of its own, with the torch of `constraints.txt`. All models are tiny. The recorder ran
+without a budget, so every step has its detail, and without its agent.
+
+- A cell has the measured value. Where the truth is another one, the last column has both.
+- `collectives`: all of every axis and operation, their number and their bytes, without step 0.
+- `FLOPs`: of one step, forward and backward, within 1 % of the formula.
+- `evaluations`, `checkpoints`: the numbers of optimizer steps after which the report has them.
+- A program without any optimizer shows its steps from its 17th backward call on: the first 16 are one step.
+- `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
+  program's too, no probe failed, and the report names no fault.
+
+"""
+HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")
+
+
+def write(page: Path, name: str, rows: Sequence[Row], *, failure: str, versions: str) -> None:
+    """Write the line of one program; those of other programs stay.
+
+    `failure`: the reason why there are no rows.
+    """
+    lines = _lines(page)
+    cells = [name, f"{versions}; {date.today():%d %B %Y}".replace("; 0", "; ")]
+    judged = {row.quantity: row for row in rows}
+    cells += [_cell(judged.get(column)) for column in COLUMNS]
+    wrong = [f"{row.quantity}: {row.measured}, true: {row.truth}" for row in rows if not row.holds]
+    cells.append(failure or ". ".join(wrong))
+    lines[name] = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    table = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER), *lines.values()]
+    page.write_text(HEAD + "\n".join(table) + "\n")
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if not row.holds:
+        return "no"
+    return "exact" if row.quantity == "collectives" else row.measured
+
+
+def _lines(page: Path) -> dict[str, str]:
+    """Program -> its row on the page."""
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")] if page.exists() else []
+    return {line[2:].partition(" | ")[0]: line for line in lines[1:]}
