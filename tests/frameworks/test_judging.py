@@ -17,7 +17,7 @@ from traincope.timeline import open_run
 
 DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
 TOKENS, HIDDEN, LAYERS, VOCABULARY, STREAM = 32 * 128, 256, 6, 258, 2 * 128 * 256 * FLOAT
-"""Of the demo with four ranks: two stages, two replicas, eight microbatches of two sequences of 128 tokens."""
+"""Sizes of the demo with four ranks: two stages, two replicas, eight microbatches of two sequences of 128 tokens."""
 BLOCK = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * 128 + 3 * HIDDEN * 704
 STAGE = 3 * BLOCK + 6 * HIDDEN + VOCABULARY * HIDDEN + HIDDEN // 2
 """Weights of a stage: blocks, their norms, the embedding or the output, and half of the last norm, the mean."""

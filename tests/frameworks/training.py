@@ -45,7 +45,7 @@ class Ended:
 
 
 def train(case: Case, *, python: Path, directory: Path, run: Path | None) -> Ended:
-    """Run the program in `directory`, recorded to `run` unless that is None."""
+    """Run the program in `directory`, recorded to `run` unless that is None. Raises subprocess.TimeoutExpired."""
     directory.mkdir(parents=True)
     words = [str(HERE / case.program), str(directory), *case.arguments]
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={case.ranks}"]
@@ -53,12 +53,23 @@ def train(case: Case, *, python: Path, directory: Path, run: Path | None) -> End
     if run is not None:
         command = [str(python), "-m", "traincope.cli.main", "run", "--out", str(run), "--", *command]
     environment = {**os.environ, **SETTINGS, **case.environment}
-    ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment, cwd=directory
-    )
-    output = (ended.stdout + ended.stderr).replace(str(directory), "DIRECTORY")
+    exit_code, printed = _run(command, environment=environment, directory=directory)
+    output = printed.replace(str(directory), "DIRECTORY")
     return Ended(
-        exit_code=ended.returncode,
+        exit_code=exit_code,
         output="\n".join(line for line in output.splitlines() if not line.startswith("traincope: ")),
         losses={path.name: path.read_text() for path in sorted(directory.glob("losses-*"))},
     )
+
+
+def _run(command: list[str], *, environment: dict[str, str], directory: Path) -> tuple[int, str]:
+    """Return the exit code, and standard output and error. A launcher that is late ends its ranks itself."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=directory) as process:
+        try:
+            printed = process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.communicate()
+            raise
+    return process.returncode, "".join(printed)

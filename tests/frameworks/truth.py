@@ -12,7 +12,7 @@ Traffic = Mapping[tuple[str, str], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What one training does, on every rank unless a field differs."""
+    """Amounts of one training, the same on every rank unless a field says otherwise."""
 
     steps: int
     optimizer: str

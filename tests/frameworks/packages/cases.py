@@ -1,10 +1,22 @@
-"""What each program of this folder does. Sizes are those at the top of the program."""
+"""Truth about the programs of this folder. Sizes are those at the top of each program."""
 
 from tests.frameworks.programs.cases import BUCKET, ORDER, linear_flops
-from tests.frameworks.truth import FLOAT, Case, Truth
+from tests.frameworks.truth import FLOAT, Case, Traffic, Truth
 
 MLP_FLOPS = 2 * 2 * linear_flops(8, [(32, 64), (64, 16)])
 """Two ranks, two microbatches."""
+
+# -- lightning_ddp.py: the model of ddp.py ---------------------------------------------------------------
+
+LIGHTNING: Traffic = {**BUCKET, ("dp", "broadcast"): (2, 2 * 8)}
+"""After each of two batches, rank 0 sends one number: whether it has received SIGTERM."""
+LIGHTNING_ONCE: Traffic = {
+    ("dp", "broadcast"): (2 - 1, (4 + 1 + 1) * FLOAT - 8),
+    ("dp", "barrier"): (2 * 2, 0),
+    ("dp", "all_reduce"): (2, 2 * 8),
+}
+"""The order of DDP's buckets; the number of the very last batch comes after the last step. Of two saves: a barrier
+before and after, and one number on which the ranks agree."""
 
 # -- hugging_face.py: GPT-2 with 2 layers of 32, 16 tokens of 64 ---------------------------------------
 
@@ -18,8 +30,8 @@ GPT2_FLOPS_PER_TOKEN = 3 * (2 * (LAYERS * 12 * HIDDEN**2 + VOCABULARY * HIDDEN) 
 """Forward and twice as much in backward: matrices, the output, attention in full (not halved)."""
 
 AROUND_EVALUATION = (3, 2 * 8 + 2 * 4 * FLOAT + 2 * FLOAT)
-"""Of the first evaluation, outside its forwards: the number of labels of its first batch, the losses of its last one,
-and the mean loss of the training. The report counts them in the step."""
+"""Collectives around the forwards of the first evaluation: the number of labels of its first batch, the losses of its
+last one, and the mean loss of the training. The report counts them in the step."""
 
 # -- deepspeed_zero.py: Linears of (32, 128) and (128, 32) with biases ----------------------------------
 
@@ -65,8 +77,8 @@ CASES: tuple[Case, ...] = (
         truth=Truth(
             steps=12,
             optimizer="AdamW",
-            traffic=BUCKET,
-            once=ORDER,
+            traffic=LIGHTNING,
+            once=LIGHTNING_ONCE,
             flops=MLP_FLOPS,
             evaluated_after=(6, 12),
             saved_after=(6, 12),
@@ -79,8 +91,8 @@ CASES: tuple[Case, ...] = (
         truth=Truth(
             steps=12,
             optimizer="AdamW",
-            traffic=BUCKET,
-            once=ORDER,
+            traffic=LIGHTNING,
+            once=LIGHTNING_ONCE,
             flops=MLP_FLOPS,
             evaluated_after=(6, 12),
             saved_after=(6, 12),

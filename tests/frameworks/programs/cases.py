@@ -1,4 +1,4 @@
-"""What each program of this folder does. Sizes are those at the top of the program.
+"""Truth about the programs of this folder. Sizes are those at the top of each program.
 
 A Linear of i inputs and o outputs takes 2 B i o FLOPs on a batch of B, in forward, for its weight's gradient, and for
 its input's gradient. The first Linear needs no gradient of its input.
@@ -39,7 +39,10 @@ SHARDED: Traffic = {
     ("fsdp", "reduce_scatter"): (2 + 1, (2 * BLOCK + HEAD) * FLOAT),
     ("fsdp", "all_reduce"): (1, FLOAT),
 }
-"""Blocks are gathered for forward and again for backward, the root keeps its head. The norm is one number."""
+"""Blocks are gathered for forward and again for backward, the root keeps its head. The wrapper of torch 1 clips by one
+number."""
+SHARDED_2: Traffic = {**SHARDED, ("fsdp", "all_reduce"): (1, (2 * 4 + 2) * FLOAT)}
+"""`clip_grad_norm_` reduces the norms of all parameters at once."""
 SHARDED_FLOPS = 2 * linear_flops(8, [(32, 128), (128, 32), (32, 128), (128, 32), (32, 16)])
 
 # -- tensor_parallel.py: two blocks of (32, 128) and (128, 32), without biases -------------------------
@@ -91,7 +94,7 @@ CASES = (
         name="FSDP2",
         program="programs/sharded.py",
         arguments=("fsdp2",),
-        truth=Truth(steps=12, optimizer="Adam", traffic=SHARDED, flops=SHARDED_FLOPS, saved_after=(1,)),
+        truth=Truth(steps=12, optimizer="Adam", traffic=SHARDED_2, flops=SHARDED_FLOPS, saved_after=(1,)),
     ),
     Case(
         name="tensor parallelism, unnamed mesh",
