@@ -20,32 +20,32 @@ from traincope.mcp.runs import ServedRuns
 from traincope.mcp.server import make_server
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-SERVED = ("demo", "demo-3d", "faults/killed")
+SERVED = ("restart", "faults/slow-rank", "faults/killed")
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "report": ("report", {"run": "demo-3d"}),
-    "sections": ("report", {"run": "demo", "sections": ["comm", "bubble", "recorder"]}),
-    "ledger": ("ledger", {"run": "demo"}),
+    "report": ("report", {"run": "slow-rank"}),
+    "sections": ("report", {"run": "restart", "sections": ["comm", "bubble", "recorder"]}),
+    "ledger": ("ledger", {"run": "restart"}),
     "faults": ("faults", {"run": "killed"}),
-    "diff": ("diff", {"before": "demo", "after": "demo-3d"}),
+    "diff": ("diff", {"before": "restart", "after": "slow-rank"}),
     "sql": (
         "sql",
-        {"query": "select run, count(*) as n from steps group by run order by run", "runs": ["demo", "demo-3d"]},
+        {"query": "select run, count(*) as n from steps group by run order by run", "runs": ["restart", "slow-rank"]},
     ),
-    "few rows": ("sql", {"query": "select rank, step from steps order by all", "runs": ["demo"], "max_rows": 2}),
-    "file": ("sql", {"query": "select * from read_text('/etc/passwd')", "runs": ["demo"]}),
-    "no view": ("sql", {"query": "select * from step", "runs": ["demo"]}),
-    "no section": ("report", {"run": "demo", "sections": ["secrets"]}),
+    "few rows": ("sql", {"query": "select rank, step from steps order by all", "runs": ["restart"], "max_rows": 2}),
+    "file": ("sql", {"query": "select * from read_text('/etc/passwd')", "runs": ["restart"]}),
+    "no view": ("sql", {"query": "select * from step", "runs": ["restart"]}),
+    "no section": ("report", {"run": "restart", "sections": ["secrets"]}),
     "no run named": ("report", {}),
     "path": ("report", {"run": "/etc"}),
-    "other run": ("report", {"run": str(SAMPLES / "restart")}),
-    "upwards": ("ledger", {"run": "../sample_runs/restart"}),
-    "other run of sql": ("sql", {"query": "select 1 as a", "runs": ["restart"]}),
+    "other run": ("report", {"run": str(SAMPLES / "demo")}),
+    "upwards": ("ledger", {"run": "../sample_runs/demo"}),
+    "other run of sql": ("sql", {"query": "select 1 as a", "runs": ["demo"]}),
     "long name": ("report", {"run": "x" * 100_000}),
     "hostile report": ("report", {"run": "hostile", "sections": ["run", "verdict", "faults", "memory", "recorder"]}),
     "hostile faults": ("faults", {"run": "hostile"}),
     "hostile spans": ("sql", {"query": "select distinct name from spans where kind = 'span'", "runs": ["hostile"]}),
     "hostile values": ("sql", {"query": "select * from metrics where source = 'logged'", "runs": ["hostile"]}),
-    "long column": ("sql", {"query": f'select 1 as "{"c" * 5000}"', "runs": ["demo"]}),
+    "long column": ("sql", {"query": f'select 1 as "{"c" * 5000}"', "runs": ["restart"]}),
 }
 
 
@@ -90,17 +90,17 @@ def test_the_tools_are_these_and_only_read(talk: dict[str, Any]) -> None:
 
 
 def test_the_answers_are_those_of_the_report(talk: dict[str, Any]) -> None:
-    of_3d, of_demo = expected("demo-3d"), expected("demo")
+    of_slow, of_restart = expected("faults/slow-rank"), expected("restart")
     report = content(talk["report"])
     assert report == {
-        "runs": ["demo-3d"],
-        "answer": {section: of_3d[section] for section in ("run", "verdict", "utilization", "goodput")},
+        "runs": ["slow-rank"],
+        "answer": {section: of_slow[section] for section in ("run", "verdict", "utilization", "goodput")},
         "shortened": [],
     }
     assert {"confidence", "evidence", "advice"} <= set(report["answer"]["verdict"][0])
     sections = content(talk["sections"])
-    assert sections["answer"] == {section: of_demo[section] for section in ("comm", "bubble", "recorder")}
-    assert content(talk["ledger"])["answer"] == {"ledger": of_demo["ledger"], "causes": of_demo["causes"]}
+    assert sections["answer"] == {section: of_restart[section] for section in ("comm", "bubble", "recorder")}
+    assert content(talk["ledger"])["answer"] == {"ledger": of_restart["ledger"], "causes": of_restart["causes"]}
     of_killed = expected("faults/killed")
     faults = content(talk["faults"])["answer"]
     assert faults == {"faults": of_killed["faults"], "hangs": of_killed["hangs"]}
@@ -109,17 +109,17 @@ def test_the_answers_are_those_of_the_report(talk: dict[str, Any]) -> None:
 
 def test_two_runs_are_compared(talk: dict[str, Any]) -> None:
     answer = content(talk["diff"])
-    assert answer["runs"] == ["demo", "demo-3d"]
+    assert answer["runs"] == ["restart", "slow-rank"]
     assert answer["answer"]["judgement"]
     ids = [answer["answer"][side]["id"] for side in ("before", "after")]
-    assert ids == [expected(name)["run"]["id"] for name in ("demo", "demo-3d")]
+    assert ids == [expected(name)["run"]["id"] for name in ("restart", "faults/slow-rank")]
 
 
 def test_sql_answers_with_rows_and_their_number(talk: dict[str, Any]) -> None:
     answer = content(talk["sql"])["answer"]
-    assert [(row["run"], row["n"]) for row in answer["rows"]] == [("demo", 4 * 30), ("demo-3d", 8 * 6)]
+    assert [(row["run"], row["n"]) for row in answer["rows"]] == [("restart", 2 * 13), ("slow-rank", 2 * 72)]
     few = content(talk["few rows"])["answer"]
-    assert (few["num_rows"], few["rows"]) == (120, [{"rank": 0, "step": 0}, {"rank": 0, "step": 1}])
+    assert (few["num_rows"], few["rows"]) == (26, [{"rank": 0, "step": 1}, {"rank": 0, "step": 2}])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_sql_answers_with_rows_and_their_number(talk: dict[str, Any]) -> None:
         ("file", "the function read_text is not allowed after FROM"),
         ("no view", "there is no view 'step'; did you mean steps?"),
         ("no section", "there is no such section; sections are schema_version, run, verdict"),
-        ("no run named", "name one of the runs of this server: demo, demo-3d, killed, hostile"),
+        ("no run named", "name one of the runs of this server: restart, slow-rank, killed, hostile"),
         ("path", "name one of the runs of this server"),
         ("other run", "name one of the runs of this server"),
         ("upwards", "name one of the runs of this server"),

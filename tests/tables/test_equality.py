@@ -20,6 +20,8 @@ from traincope.timeline import Timeline
 
 ROOT = Path(__file__).parents[2] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
+QUICK = ("format-1", "restart", "llama3-405b", "faults/slow-rank", "faults/checkpoint-stuck")
+"""Samples that `make test` compares; `make test-engine` compares all."""
 Rows = list[dict[str, Any]]
 
 
@@ -39,8 +41,18 @@ def sums(table: Rows, keys: tuple[str, ...], value: Callable[[dict[str, Any]], i
     return dict(result)
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_the_tables_of_a_sample_run_add_up_to_its_report(name: str) -> None:
+    assert_of_sample(ROOT / name)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_tables_of_a_sample_run_add_up_to_its_report(sample: Path) -> None:
+def test_the_tables_of_every_sample_run_add_up_to_its_report(sample: Path) -> None:
+    assert_of_sample(sample)
+
+
+def assert_of_sample(sample: Path) -> None:
     document = json.loads((sample / "expected.json").read_text())
     assert_equal(sources(sample), document)
     assert len(rows(sources(sample), "records")) == document["recorder"]["events"]
@@ -165,14 +177,14 @@ def assert_metrics(table: Rows, document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_columns_that_have_no_null_have_none(name: str) -> None:
-    table = table_of([sources(sample) for sample in SAMPLES], name)
+    table = table_of([sources(ROOT / sample) for sample in QUICK], name)
     assert table.num_rows
     for column in VIEWS[name].columns:
         assert column.nullable or table[column.name].null_count == 0, column.name
 
 
 def test_spans_are_the_records_of_their_kinds() -> None:
-    of = sources(ROOT / "demo-3d")
+    of = sources(ROOT / "format-1")
     kinds = ("phase", "action", "span", "stall")
     same = ("rank", "thread", "kind", "name", "phase", "axis", "start_ns", "end_ns", "duration_ns", "step")
     records = [row for row in rows(of, "records") if row["kind"] in kinds]

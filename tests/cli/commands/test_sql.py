@@ -2,7 +2,8 @@
 
 import csv
 import json
-import subprocess
+import os
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -10,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.browser.awkward import HOSTILE, hostile
-from tests.cli.test_commands import run
 from traincope.cli.main import main
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
-DEMO = str(SAMPLES / "demo")
+RUN = str(SAMPLES / "restart")
 TERMS = "select term, sum(ns)::bigint as ns from ledger where counted group by term having sum(ns) > 0 order by ns desc"
 
 
@@ -26,26 +26,25 @@ def sql(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def terms() -> dict[str, int]:
-    expected = json.loads((SAMPLES / "demo" / "expected.json").read_text())
+    expected = json.loads((SAMPLES / "restart" / "expected.json").read_text())
     return {term: ns for term, ns in expected["ledger"]["terms"].items() if ns}
 
 
-def test_a_terminal_gets_a_table() -> None:
-    shown = run("sql", DEMO, TERMS)
-    head, first, *_, last = shown.stdout.splitlines()
+def test_text_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    head, first, *_, last = sql(capsys, RUN, TERMS).splitlines()
     assert head.split() == ["term", "ns"]
     assert first.split() == [max(terms(), key=terms().__getitem__), str(max(terms().values()))]
     assert last == f"{len(terms())} rows"
 
 
 def test_json_csv_and_parquet_hold_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(sql(capsys, DEMO, TERMS, "--format", "json"))
+    rows = json.loads(sql(capsys, RUN, TERMS, "--format", "json"))
     assert {row["term"]: row["ns"] for row in rows} == terms()
-    assert list(csv.DictReader(StringIO(sql(capsys, DEMO, TERMS, "--format", "csv")))) == [
+    assert list(csv.DictReader(StringIO(sql(capsys, RUN, TERMS, "--format", "csv")))) == [
         {name: str(value) for name, value in row.items()} for row in rows
     ]
     target = tmp_path / "terms.parquet"
-    assert sql(capsys, DEMO, TERMS, "--format", "parquet", "-o", str(target)) == ""
+    assert sql(capsys, RUN, TERMS, "--format", "parquet", "-o", str(target)) == ""
     assert pq.read_table(target).to_pylist() == rows
 
 
@@ -54,20 +53,20 @@ def test_an_output_replaces_a_file_but_no_device_and_no_directory(
 ) -> None:
     target = tmp_path / "answer.csv"
     target.write_text("old")
-    sql(capsys, DEMO, "select 1 as a", "--format", "csv", "-o", str(target))
+    sql(capsys, RUN, "select 1 as a", "--format", "csv", "-o", str(target))
     assert target.read_text() == "a\n1\n"
-    sql(capsys, DEMO, "select 1 as a", "--format", "csv", "-o", "/dev/null")
+    sql(capsys, RUN, "select 1 as a", "--format", "csv", "-o", "/dev/null")
     assert Path("/dev/null").is_char_device()
     with pytest.raises(SystemExit, match="2"):
-        main(["sql", DEMO, "select 1 as a", "-o", str(tmp_path)])
+        main(["sql", RUN, "select 1 as a", "-o", str(tmp_path)])
     assert "give another file" in capsys.readouterr().err
     assert target.exists()
 
 
 def test_several_runs_have_a_column_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     query = "select run, count(distinct rank) as ranks from steps group by run order by run"
-    rows = json.loads(sql(capsys, DEMO, str(SAMPLES / "demo-3d"), query, "--format", "json"))
-    assert rows == [{"run": "demo", "ranks": 4}, {"run": "demo-3d", "ranks": 8}]
+    rows = json.loads(sql(capsys, RUN, str(SAMPLES / "faults" / "slow-rank"), query, "--format", "json"))
+    assert rows == [{"run": "restart", "ranks": 2}, {"run": "slow-rank", "ranks": 2}]
 
 
 def test_a_value_that_is_not_finite_stays_visible_in_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +89,7 @@ def test_the_views_are_listed_without_a_run(capsys: pytest.CaptureFixture[str]) 
     shown = sql(capsys, "--views")
     assert "collectives  one row: one rank's part in one ended collective" in shown
     assert ["transfer_ns", "BIGINT", "ns"] in [line.split()[:3] for line in shown.splitlines()]
-    views = json.loads(sql(capsys, DEMO, "--views", "--format", "json"))
+    views = json.loads(sql(capsys, RUN, "--views", "--format", "json"))
     assert [view["name"] for view in views][:3] == ["steps", "ranks", "ledger"]
 
 
@@ -98,11 +97,11 @@ def test_the_views_are_listed_without_a_run(capsys: pytest.CaptureFixture[str]) 
     ("words", "code", "sentence"),
     [
         ((), 2, "give run directories and then one query, or --views"),
-        ((DEMO,), 2, "give run directories and then one query, or --views"),
-        ((DEMO, DEMO), 2, "is a path; give the query as the last argument, in quotes"),
+        ((RUN,), 2, "give run directories and then one query, or --views"),
+        ((RUN, RUN), 2, "is a path; give the query as the last argument, in quotes"),
         (("nowhere", "select 1"), 4, "nowhere does not exist"),
-        ((DEMO, "select * from step"), 2, "there is no view 'step'; did you mean steps?"),
-        ((DEMO, "select * from '/etc/passwd'"), 2, "there is no view '/etc/passwd'"),
+        ((RUN, "select * from step"), 2, "there is no view 'step'; did you mean steps?"),
+        ((RUN, "select * from '/etc/passwd'"), 2, "there is no view '/etc/passwd'"),
         (("--views", "--format", "csv"), 2, "--views prints text or JSON"),
     ],
 )
@@ -116,11 +115,9 @@ def test_a_mistake_is_one_sentence(
     assert sentence in message
 
 
-def test_parquet_does_not_go_to_a_terminal() -> None:
-    command = f"traincope.cli.main sql {DEMO} 'select 1 as a' --format parquet"
-    import sys
-
-    done = subprocess.run(
-        ["script", "-qec", f"{sys.executable} -m {command}", "/dev/null"], capture_output=True, text=True, check=False
-    )
-    assert "Parquet is a file; give its name" in done.stdout
+def test_parquet_does_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _, terminal = os.openpty()
+    with open(terminal, "w") as screen, monkeypatch.context() as changed, pytest.raises(SystemExit, match="2"):
+        changed.setattr(sys, "stdout", screen)
+        main(["sql", RUN, "select 1 as a", "--format", "parquet"])
+    assert "Parquet is a file; give its name" in capsys.readouterr().err
