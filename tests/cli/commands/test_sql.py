@@ -117,7 +117,8 @@ def test_a_mistake_is_one_sentence(
 
 def test_parquet_does_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _, terminal = os.openpty()
-    with open(terminal, "w") as screen, monkeypatch.context() as changed, pytest.raises(SystemExit, match="2"):
-        changed.setattr(sys, "stdout", screen)
-        main(["sql", RUN, "select 1 as a", "--format", "parquet"])
+    with open(terminal, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        with pytest.raises(SystemExit, match="2"):
+            main(["sql", RUN, "select 1 as a", "--format", "parquet"])
     assert "Parquet is a file; give its name" in capsys.readouterr().err
