@@ -1,4 +1,4 @@
-"""What a notebook shows of an opened run, in a page without a style sheet."""
+"""An opened run in a notebook: a page without a style sheet."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -40,7 +40,7 @@ def test_tables_are_frames_of_pandas_polars_and_arrow(run: traincope.OpenedRun) 
 
 
 def test_a_time_with_nulls_stays_exact_in_pandas(run: traincope.OpenedRun) -> None:
-    """As a float, ns since the epoch would lose their last 8 bits."""
+    """A float would lose the last 8 bits of ns since the epoch."""
     pytest.importorskip("pandas")
     table = run.tables.records
     ends = table.to_pandas()["end_ns"]

@@ -26,7 +26,7 @@ class DescribedColumn(TypedDict):
 class DescribedView(TypedDict):
     name: str
     row: str
-    """What one row is."""
+    """Noun phrase for one row."""
     columns: list[DescribedColumn]
 
 

@@ -1,4 +1,4 @@
-"""Type of a table: its columns with their units, and what one row is."""
+"""Type of a table: its columns with their units, and the meaning of a row."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -48,7 +48,7 @@ class View:
 
     name: str
     row: str
-    """What one row is, as a noun phrase."""
+    """Noun phrase for one row."""
     columns: tuple[Column, ...]
     make: Callable[[Sources], Iterator[Columns]]
     """Yield the rows in parts. It is called when the table is needed."""

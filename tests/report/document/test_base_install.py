@@ -13,7 +13,18 @@ from tests.release.distribution import PIP, build_wheel, copy_sources
 
 REPOSITORY = Path(__file__).parents[3]
 BASE = ("isal", "msgspec", "numpy", "rich", "pygments", "markdown_it", "mdurl")
-EXTRAS = ("torch", "cattrs", "plotly", "dash", "pyarrow", "pynvml", "prometheus_client", "opentelemetry")
+EXTRAS = (
+    "torch",
+    "cattrs",
+    "plotly",
+    "dash",
+    "pyarrow",
+    "pynvml",
+    "prometheus_client",
+    "opentelemetry",
+    "duckdb",
+    "mcp",
+)
 MAIN = "import sys; from traincope.cli.main import main; main(sys.argv[1:])"
 
 
@@ -70,4 +81,6 @@ def test_the_base_install_plans_and_exports_text(base: Path) -> None:
 
 def test_the_base_install_names_the_extra_that_is_missing(base: Path) -> None:
     program = f"import sys\ntry:\n    {MAIN}\nexcept SystemExit as end:\n    print(end.code)"
-    assert in_base(base, program, "view", str(REPOSITORY / "sample_runs" / "demo"), "--no-browser").strip() == "8"
+    run = str(REPOSITORY / "sample_runs" / "demo")
+    for words in (("view", run, "--no-browser"), ("sql", run, "select 1"), ("mcp", run)):
+        assert in_base(base, program, *words).strip() == "8"
