@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
         {"query": "select run, count(*) as n from steps group by run order by run", "runs": ["restart", "slow-rank"]},
     ),
     "few rows": ("sql", {"query": "select rank, step from steps order by all", "runs": ["restart"], "max_rows": 2}),
+    "endless": ("sql", {"query": "select * from range(1000000) a, range(1000000) b", "runs": [], "max_rows": 3}),
     "file": ("sql", {"query": "select * from read_text('/etc/passwd')", "runs": ["restart"]}),
     "no view": ("sql", {"query": "select * from step", "runs": ["restart"]}),
     "no section": ("report", {"run": "restart", "sections": ["secrets"]}),
@@ -115,11 +116,16 @@ def test_two_runs_are_compared(talk: dict[str, Any]) -> None:
     assert ids == [expected(name)["run"]["id"] for name in ("restart", "faults/slow-rank")]
 
 
-def test_sql_answers_with_rows_and_their_number(talk: dict[str, Any]) -> None:
+def test_sql_answers_with_its_first_rows(talk: dict[str, Any]) -> None:
     answer = content(talk["sql"])["answer"]
     assert [(row["run"], row["n"]) for row in answer["rows"]] == [("restart", 2 * 13), ("slow-rank", 2 * 72)]
+    assert answer["more_rows"] is False
     few = content(talk["few rows"])["answer"]
-    assert (few["num_rows"], few["rows"]) == (26, [{"rank": 0, "step": 1}, {"rank": 0, "step": 2}])
+    assert few == {"rows": [{"rank": 0, "step": 1}, {"rank": 0, "step": 2}], "more_rows": True}
+
+
+def test_rows_that_are_not_shown_are_not_computed(talk: dict[str, Any]) -> None:
+    assert len(content(talk["endless"])["answer"]["rows"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,12 @@ class Tools:
         return _answer([run.name for run in runs], dict(diff_document(diff(*analyses))))
 
     def sql(self, query: str, runs: Sequence[str] | None, max_rows: int) -> Answer:
-        """Rows of one SELECT. Raises as `run_query`."""
+        """First rows of one SELECT, and whether there are more. Raises as `run_query`."""
         chosen = self._runs.chosen(runs)
-        answer = run_query(chosen, query, seconds=QUERY_SECONDS)
-        rows = json_rows(answer.slice(0, max(0, min(max_rows, MAX_ROWS))))
-        return _answer([run.name for run in chosen], {"num_rows": len(answer), "rows": rows})
+        most = max(0, min(max_rows, MAX_ROWS))
+        answer = run_query(chosen, query, seconds=QUERY_SECONDS, max_rows=most + 1)
+        content = {"rows": json_rows(answer.slice(0, most)), "more_rows": len(answer) > most}
+        return _answer([run.name for run in chosen], content)
 
     def _sections(self, run: str | None, sections: Sequence[str]) -> Answer:
         source = self._runs[run]

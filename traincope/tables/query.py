@@ -61,11 +61,13 @@ def table_of(runs: Iterable[Sources], name: str) -> pa.Table:
     return pa.concat_tables([view.schema.empty_table(), *(view.table(run) for run in runs)])
 
 
-def run_query(runs: Sequence[Sources], text: str, *, seconds: float | None = None) -> pa.Table:
+def run_query(
+    runs: Sequence[Sources], text: str, *, seconds: float | None = None, max_rows: int | None = None
+) -> pa.Table:
     """Answer one SELECT on the views of these runs.
 
-    `seconds`: time limit of the query itself, without the reading of the runs. Raises UsageError if the query is wrong,
-    forbidden or too slow, and MissingDependencyError without DuckDB.
+    `seconds`: time limit of the query itself, without the reading of the runs. `max_rows`: later rows are not computed.
+    Raises UsageError if the query is wrong, forbidden or too slow, and MissingDependencyError without DuckDB.
     """
     duckdb = _duckdb()
     views: list[str] = []
@@ -75,8 +77,11 @@ def run_query(runs: Sequence[Sources], text: str, *, seconds: float | None = Non
             for name in views:
                 connection.register(name, table_of(runs, name))
             with _limited(connection, seconds):
-                answer = connection.sql(text).to_arrow_table()
+                relation = connection.sql(text)
+                answer = (relation if max_rows is None else relation.limit(max_rows)).to_arrow_table()
         except duckdb.InterruptException as error:
+            if seconds is None:  # Ctrl-C
+                raise KeyboardInterrupt from error
             raise UsageError(
                 f"the query took more than {seconds:g} s; ask for less, for example fewer steps"
             ) from error
