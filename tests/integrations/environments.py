@@ -19,6 +19,8 @@ PACKAGES = {
     "deepspeed": ("deepspeed==0.19.8",),
 }
 """Environment -> its packages."""
+COMPILED = {"deepspeed": "from deepspeed.ops.op_builder.cpu import ShmCommBuilder; ShmCommBuilder().load()"}
+"""Environment -> code that compiles what its first training would compile, with a time limit."""
 SEES_THE_PROJECT = "import site; site.addsitedir({!r})\n"
 """Line of a .pth file. It also follows the .pth file of the editable install."""
 
@@ -36,8 +38,11 @@ def build(name: str, packages: tuple[str, ...]) -> None:
     place = FOLDER / name / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (place / "project.pth").write_text(SEES_THE_PROJECT.format(sysconfig.get_path("purelib")))
     pip = (str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    # DeepSpeed's set-up imports the torch of this environment. It compiles no operators: these tests need none.
-    subprocess.run([*pip, "--no-build-isolation", *packages], check=True, env={**os.environ, "DS_BUILD_OPS": "0"})
+    # DeepSpeed's set-up imports the torch of this environment.
+    variables = {**os.environ, "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+    subprocess.run([*pip, "--no-build-isolation", *packages], check=True, env=variables)
+    if name in COMPILED:
+        subprocess.run([str(python_of(name)), "-c", COMPILED[name]], check=True, env=variables)
     made.write_text("\n".join(packages))
 
 

@@ -26,22 +26,26 @@ STEPS = {"hugging_face": range(2, 7), "lightning": range(1, 6)}
 """Steps without the warm-up step, as the trainers count them for their own values."""
 
 READ_WANDB = """
-import glob, json, sys
+import glob, json, struct, sys
 from wandb.proto import wandb_internal_pb2
-from wandb.sdk.internal.datastore import DataStore
-store = DataStore()
-store.open_for_scan(glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb")[0])
-points = []
-while (data := store.scan_data()) is not None:
-    record = wandb_internal_pb2.Record()
-    record.ParseFromString(data)
-    if record.HasField("history"):
-        row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-        if "traincope/mfu" in row:
-            step = row.get("traincope/step", row.get("trainer/global_step"))
-            points.append([step, {name: v for name, v in row.items() if name.startswith("traincope/")}])
+(path,) = glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb")
+content, at, message, points = open(path, "rb").read(), 7, b"", []
+while at + 7 <= len(content):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+    _, size, kind = struct.unpack_from("<IHB", content, at)
+    message += content[at + 7 : at + 7 + size]
+    at += 7 + size
+    if kind not in (1, 4):
+        continue
+    record, message = wandb_internal_pb2.Record.FromString(message), b""
+    row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+    if "traincope/mfu" in row:
+        step = row.get("traincope/step", row.get("trainer/global_step"))
+        points.append([step, {name: value for name, value in row.items() if name.startswith("traincope/")}])
 print(json.dumps(points))
 """
+"""wandb has no reader of its files in Python: a log of LevelDB's format with wandb's own messages."""
 READ_MLFLOW = """
 import json, sys
 from mlflow.tracking import MlflowClient
