@@ -5,19 +5,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROWS_BEFORE = 16
-"""Number of rows of rank 0 before it waits."""
 TIMEOUT_SECONDS = 120
 
 
 class WaitingRows(list[Any]):
     """Rows of which rank 0 receives one only once the node's agent has published numbers of earlier steps."""
 
-    def __init__(self, rows: list[Any], folder: str, tracker: str) -> None:
-        """Without a tracker nothing waits."""
+    def __init__(self, rows: list[Any], folder: str, tracker: str, *, before: int) -> None:
+        """`before`: number of rows that rank 0 receives before it waits. Without a tracker nothing waits."""
         super().__init__(rows)
         self._folder = Path(folder)
-        self._left = ROWS_BEFORE if tracker != "none" and os.environ["RANK"] == "0" else -1
+        self._left = before if tracker != "none" and os.environ["RANK"] == "0" else -1
 
     def __getitem__(self, index: Any) -> Any:
         self._left -= 1

@@ -30,7 +30,7 @@ config = LlamaConfig(
 )
 model = LlamaForCausalLM(config)
 tokens = torch.randint(0, 128, (64, 16), generator=torch.Generator().manual_seed(1))
-dataset = WaitingRows([{"input_ids": row, "labels": row} for row in tokens], folder, tracker)
+dataset = WaitingRows([{"input_ids": row, "labels": row} for row in tokens], folder, tracker, before=16)
 arguments = TrainingArguments(
     folder,
     per_device_train_batch_size=2,

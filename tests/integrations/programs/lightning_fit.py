@@ -47,7 +47,9 @@ class Model(pl.LightningModule):
 
 def loader(size: int) -> torch.utils.data.DataLoader[dict[str, torch.Tensor]]:
     rows = torch.randint(0, 32, (size, 8), generator=torch.Generator().manual_seed(1))
-    return torch.utils.data.DataLoader(WaitingRows([{"input_ids": row} for row in rows], folder, tracker), batch_size=4)
+    return torch.utils.data.DataLoader(
+        WaitingRows([{"input_ids": row} for row in rows], folder, tracker, before=36), batch_size=4
+    )
 
 
 pl.seed_everything(0)
