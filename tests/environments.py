@@ -22,7 +22,7 @@ def environment(name: str, *packages: str, on_ours: bool = False) -> Path | None
     `on_ours`: it also has the packages of the environment that runs the tests, such as torch and traincope.
     """
     place = ROOT / f".venv-for-{name}"
-    names = "-".join(package.partition("[")[0].strip("/").replace("/", "_") for package in packages)
+    names = "-".join(package for package in packages if package not in CONSTRAINTS)
     python, ready = place / "bin" / "python", place / f".has-{names}"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)

@@ -17,6 +17,8 @@ STEPS = 6
 TIMEOUT_SECONDS = 400.0
 SETTINGS = {"OMP_NUM_THREADS": "1", "TRAINCOPE_AGENT": "off", "TRAINCOPE_BUDGET": "none", "TRAINCOPE_METRICS": "off"}
 
+NUMBERS = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|[0-9]+"
+
 Words = Callable[[str, str], list[str]]
 """(Python, folder of the losses) -> the command."""
 
@@ -56,7 +58,7 @@ def plain(*words: str) -> Words:
 
 def run(launch: Launch, folder: Path, *, python: str, out: Path | None = None) -> Outcome:
     """Run it in `folder`, under `traincope run` if `out` is given."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     command = launch.words(python, str(folder))
     if out is not None:
         command = [python, "-m", "traincope.cli.main", "run", "--out", str(out), "--", *command]
@@ -71,7 +73,8 @@ def run(launch: Launch, folder: Path, *, python: str, out: Path | None = None) -
         cwd=folder,
     )
     losses = {path.name: path.read_text() for path in folder.iterdir() if path.name.isdecimal()}
-    return Outcome(code=ended.returncode, out=ended.stdout, err=ended.stderr, losses=losses)
+    out_text, err_text = (text.replace(str(folder), "FOLDER") for text in (ended.stdout, ended.stderr))
+    return Outcome(code=ended.returncode, out=out_text, err=err_text, losses=losses)
 
 
 def check(launch: Launch, folder: Path, *, python: str = sys.executable) -> None:
@@ -104,4 +107,4 @@ def check(launch: Launch, folder: Path, *, python: str = sys.executable) -> None
 def plain_lines(text: str) -> list[str]:
     """The lines of the training and its launcher, without numbers (times, process ids, ports), in any order."""
     lines = (line for line in text.splitlines() if not line.startswith("traincope: "))
-    return sorted(re.sub(r"0x[0-9a-f]+|[0-9]+", "0", line) for line in lines)
+    return sorted(re.sub(NUMBERS, "0", line) for line in lines)

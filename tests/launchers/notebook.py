@@ -21,7 +21,7 @@ def main(folder: str, kind: str) -> None:
     first = f"import sys; sys.path.append({str(HERE)!r}); import training; FOLDER = {folder!r}"
     cells = [nbformat.v4.new_code_cell(source) for source in (first, *CELLS[kind])]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=150, kernel_name="python3", allow_errors=kind == "failing").execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", allow_errors=kind == "failing").execute()
 
 
 if __name__ == "__main__":

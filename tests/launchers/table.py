@@ -13,11 +13,8 @@ BELOW = "not recorded: {} torch program{} that a rank started"
 
 
 def debugged(debugger: str, *words: str) -> Words:
-    """Each rank below a debugger, without a person."""
-    return lambda python, folder: [
-        *(python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
-        *(python, "-m", debugger, *words, TRAINING, folder),
-    ]
+    """One process below a debugger, without a person."""
+    return lambda python, folder: [python, "-m", debugger, *words, TRAINING, folder, "alone"]
 
 
 def notebook(kind: str) -> Words:
@@ -52,7 +49,7 @@ LAUNCHES = (
         name="`traincope run -- traincope run -- ...`",
         words=lambda python, folder: [python, "-m", "traincope.cli.main", "run", "--", *torchrun()(python, folder)],
     ),
-    Launch(name="`python -m pdb -c continue`", words=debugged("pdb", "-c", "continue")),
+    Launch(name="`python -m pdb -c continue`", words=debugged("pdb", "-c", "continue"), ranks=1),
 )
 """What needs nothing but torch."""
 
@@ -83,7 +80,7 @@ SLURM = (
 """In a SLURM of one node."""
 
 TOOLS: dict[str, tuple[Launch, ...]] = {
-    "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0")),),
+    "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0"), ranks=1),),
     "accelerate": (
         Launch(
             name="`accelerate launch`",
