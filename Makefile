@@ -194,7 +194,7 @@ metrics-table: setup
 # The documentation has an environment of its own. A broken link or anchor, or another output of a notebook, is an error.
 docs: $(DOCS)/.ready
 	@PATH="$(abspath $(DOCS)/bin):$$PATH" $(DOCS)/bin/python -m tests.notebooks
-	@$(DOCS)/bin/mkdocs build --quiet --strict
+	@$(DOCS)/bin/mkdocs build --strict
 	@echo "build/site/index.html"
 
 docs-serve: $(DOCS)/.ready
@@ -259,3 +259,4 @@ FORCE:
 
 clean:
 	rm -rf $(VENV) .venv-* traincope_runs
+	rm -rf $(VENV) $(DOCS) build dist .cache .venv-torch-* .venv-launch-* traincope_runs
