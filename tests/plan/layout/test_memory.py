@@ -1,15 +1,18 @@
 """Memory per rank of a small model with matrices counted by hand. test_published.py has ZeRO's numbers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from traincope.errors import UsageError
-from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
 from traincope.plan.layout.layout import Layout
-from traincope.plan.layout.memory import Elements, elements, memory
+from traincope.plan.layout.memory import Elements, elements, max_held, memory
 from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.pipeline.orders import SCHEDULES, orders
 
 
 @pytest.mark.parametrize(
@@ -111,3 +114,21 @@ def test_an_impossible_layout_is_refused(layout: dict[str, int], sentence: str) 
     with pytest.raises(UsageError) as refused:
         Layout(**layout)
     assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("name", [name for name, each in SCHEDULES.items() if each.settled_rounds is not None])
+def test_more_microbatches_hold_no_more_once_a_schedule_has_settled(name: str) -> None:
+    """Peaks of random bytes per stage, from the order of all microbatches."""
+    schedule = SCHEDULES[name]
+    for ranks, chunks in ((2, schedule.min_chunks), (3, schedule.min_chunks), (4, schedule.max_chunks or 3)):
+        microbatches = ranks * 7
+        layout = Layout(pp=ranks, microbatches=microbatches, schedule=name, virtual=chunks)
+        policy = ActivationPolicy()
+        shape = replace(SMALL, layers=2 * ranks * chunks - 1)
+        kept = {
+            stage: stage_bytes(shape, layout=layout, policy=policy, stage=stage)
+            for stage in range(layout.pipeline.stages)
+        }
+        planned = memory(shape, layout=layout, precision=Precision(), policy=policy)
+        whole = [max_held(order, kept) for order in orders(name, layout.pipeline).values()]
+        assert [rank.activations for rank in planned] == whole

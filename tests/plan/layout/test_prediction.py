@@ -1,15 +1,20 @@
 """Predictions from formulas, computed by hand."""
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from traincope.errors import UsageError
-from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.activations import ActivationPolicy, model_bytes
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.machine import Machine
-from traincope.plan.layout.prediction import predict
-from traincope.plan.model.flops import step_flops
+from traincope.plan.layout.prediction import exact_bubble, least_bubble, predict
+from traincope.plan.model.flops import Recompute, step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
+from traincope.plan.pipeline.orders import SCHEDULES
+from traincope.plan.pipeline.orders import Shape as PipelineShape
 
 SMALL = Transformer(layers=4, hidden=64, heads=4, vocabulary=1000, sequence=128)
 MACHINE = Machine(
@@ -70,6 +75,45 @@ def test_device_hours_are_step_time_on_all_ranks() -> None:
     predicted = predict(SMALL, layout=Layout(dp=2), precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)
     best, worst = predicted.device_hours(predicted.tokens_per_step * 3600)
     assert (best, worst) == pytest.approx((2 * predicted.best_seconds, 2 * predicted.worst_seconds))
+
+
+def test_the_expected_step_exposes_what_nothing_hides() -> None:
+    """tp's collectives are exposed; dp's gradients hide behind two thirds of the last of four microbatches."""
+    layout = Layout(dp=2, tp=2, microbatches=4, sequence_parallel=False)
+    fast = replace(MACHINE, ranks_per_node=4)
+    predicted = predict(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=fast)
+    axes = {each.axis: each for each in predicted.axes}
+    hidden = predicted.work_seconds * 2 / 3 / 4
+    assert axes["tp"].exposed_seconds == axes["tp"].seconds
+    assert axes["dp"].exposed_seconds == pytest.approx(max(axes["dp"].seconds - hidden, 0))
+    exposed = axes["tp"].exposed_seconds + axes["dp"].exposed_seconds
+    assert predicted.expected_seconds == pytest.approx(predicted.work_seconds + exposed)
+    assert predicted.best_seconds <= predicted.expected_seconds <= predicted.worst_seconds
+
+
+def test_other_operations_move_the_bytes_of_activations() -> None:
+    """Five accesses to each byte that one microbatch keeps; full recomputation repeats two for what is not kept."""
+    policy = ActivationPolicy(flash=True, dropout=False)
+    machine = replace(MACHINE, memory_bytes_per_second=1e9)
+    kept, full = (
+        model_bytes(SMALL, layout=Layout(), policy=each) for each in (policy, policy.with_recompute(Recompute.FULL))
+    )
+    for each, moved in ((policy, 5 * kept), (policy.with_recompute(Recompute.FULL), 5 * kept + 2 * (kept - full))):
+        predicted = predict(SMALL, layout=Layout(), precision=Precision(), policy=each, machine=machine)
+        assert predicted.pointwise_seconds == pytest.approx(moved / 1e9)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-1p", "zb-v"])
+def test_the_least_bubble_is_a_lower_bound(schedule: str) -> None:
+    """Also of stages with unequal numbers of layers. Ticks of a timetable round to 1e-6."""
+    for ranks, microbatches in itertools.product((2, 3, 4), (2, 4, 6, 8)):
+        chunks = SCHEDULES[schedule].min_chunks
+        if SCHEDULES[schedule].refusal(PipelineShape(ranks=ranks, microbatches=microbatches, chunks=chunks)):
+            continue
+        layout = Layout(pp=ranks, microbatches=microbatches, schedule=schedule)
+        for layers in range(ranks * chunks, 2 * ranks * chunks + 1):
+            shape = replace(SMALL, layers=layers)
+            assert least_bubble(shape, layout=layout) <= exact_bubble(shape, layout=layout) + 1e-6
 
 
 def test_an_impossible_machine_is_refused() -> None:

@@ -9,8 +9,16 @@ from traincope.errors import UsageError
 from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Experts, Transformer
 
-BILLIONS = {"llama3-8b": 8.03, "llama3-70b": 70.55, "llama3-405b": 405.8, "mixtral-8x7b": 46.7}
-"""Published parameters, in 10^9 (model cards)."""
+BILLIONS = {
+    "llama3-8b": 8.03,
+    "llama3-70b": 70.55,
+    "llama3-405b": 405.8,
+    "mixtral-8x7b": 46.7,
+    "llama2-7b": 6.74,
+    "llama2-13b": 13.02,
+    "gpt3-175b": 174.6,
+}
+"""Published parameters, in 10^9 (model cards; GPT-3: Narayanan et al. 2021, table 2)."""
 
 LLAMA_8B = {
     "model_type": "llama",
@@ -69,7 +77,8 @@ def test_experts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "deepseek_v3"}, "model_type 'deepseek_v3' is not known"),
+        ({"model_type": "qwen9"}, "model_type 'qwen9' is not known; did you mean 'qwen[23]'"),
+        ({"model_type": None}, "model_type None is not known"),
         ({"hidden_size": None}, "lacks hidden_size"),
         ({"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
         ({"sliding_window": 4096}, "windows of 4096 tokens"),
@@ -124,5 +133,5 @@ def test_an_unclear_table_is_refused(tmp_path: Path, text: str, message: str) ->
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="or one of llama3-8b"):
-        read_model("llama9")
+    with pytest.raises(UsageError, match=r"did you mean llama3-70b.* or one of llama3-8b"):
+        read_model("70b")

@@ -73,7 +73,7 @@ class PlanCheck:
             "plan",
             type=Path,
             metavar="CONFIG",
-            help="TOML of `traincope train` or of torchtitan, JSON of DeepSpeed, or a script with Megatron-LM's arguments",
+            help="TOML of `traincope train` or torchtitan, JSON of DeepSpeed, or a script with Megatron-LM's arguments",
         )
         parser.add_argument(
             "--model",
@@ -172,17 +172,14 @@ def training_plan(config: Config) -> TrainingPlan:
 def _layout(config: Config) -> Layout:
     parallel, train = config.parallel, config.train
     microbatches = parallel.microbatches * train.accumulation
-    if parallel.shards > 1:
-        zero = 1 if parallel.pp > 1 else config.fsdp.stage
-    else:
-        zero = int(config.ddp.shard_optimizer)
+    sharded = 1 if parallel.pp > 1 else config.fsdp.stage
     return Layout(
         dp=parallel.replicas,
         tp=parallel.tp,
         pp=parallel.pp,
         cp=parallel.cp,
         ep=parallel.ep,
-        zero=zero,
+        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
         sequence_parallel=parallel.sequence_parallel,
         cp_method=parallel.cp_method,
         schedule=parallel.schedule,

@@ -19,7 +19,7 @@ def balanced_experts(plan: TrainingPlan, _: Site) -> Iterator[Problem]:
     """A capacity comes with a loss that balances experts; otherwise popular experts drop tokens."""
     if plan.experts and plan.capacity_factor is not None and plan.balance == 0:
         yield Problem(
-            message=f"capacity factor {plan.capacity_factor:g} without a balancing loss drops tokens of popular experts",
+            message=f"capacity factor {plan.capacity_factor:g} drops tokens of popular experts, which no loss balances",
             fix="Add the auxiliary loss with a weight of 0.01, or leave the capacity out.",
         )
 

@@ -28,7 +28,7 @@ from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.bubble import bubble_ratio
-from traincope.plan.pipeline.orders import Shape, orders
+from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import timetable
 from traincope.plan.pipeline.stage_layers import relative_work, stage_layers
 
@@ -194,15 +194,24 @@ def exact_bubble(shape: Transformer, *, layout: Layout) -> float:
 
 
 def least_bubble(shape: Transformer, *, layout: Layout) -> float:
-    """A lower bound of `exact_bubble`: the formula for equal stages if there is one, otherwise 0.
+    """A lower bound of `exact_bubble`, without a timetable; the formula itself for equal stages of most schedules.
 
-    Unequal stages idle longer, except in a pipeline with fewer microbatches than ranks.
+    A rank waits for the forwards of all stages before its first, and does all of its work. Its last whole backward is
+    on its first stage, whose backwards on the stages before follow.
     """
-    pipeline = layout.pipeline
-    equal = shape.layers % pipeline.stages == 0
-    if layout.pp == 1 or not (equal or pipeline.microbatches >= pipeline.ranks):
-        return 0.0
-    return bubble_ratio(layout.order_name, pipeline) or 0.0
+    return _least_bubble(layout.order_name, layout.pipeline, shape.layers)
+
+
+@lru_cache(maxsize=4096)
+def _least_bubble(schedule: str, pipeline: Shape, layers: int) -> float:
+    split, kind = stage_layers(layers, schedule=schedule, shape=pipeline), SCHEDULES[schedule]
+    around = 1 - BACKWARD_SHARE if kind.splits_backward else 1.0
+    spans = []
+    for rank in range(pipeline.ranks):
+        stages = kind.placement(rank, pipeline)
+        work = pipeline.microbatches * sum(len(split[stage]) for stage in stages)
+        spans.append(work + around * split[stages[0]].start)
+    return 1 - pipeline.microbatches * layers / (pipeline.ranks * max(spans))
 
 
 @lru_cache(maxsize=1024)

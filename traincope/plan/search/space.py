@@ -118,7 +118,11 @@ def layouts(
                     continue
                 try:
                     layout = Layout(
-                        **mesh,
+                        dp=mesh["dp"],
+                        tp=mesh["tp"],
+                        pp=mesh["pp"],
+                        cp=mesh["cp"],
+                        ep=mesh["ep"],
                         zero=zero,
                         schedule=schedule,
                         virtual=virtual,

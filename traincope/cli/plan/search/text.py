@@ -81,7 +81,7 @@ def why(answer: Answer) -> Iterator[str]:
     """Lines that compare the fastest layout with the next ones."""
     for comparison in answer["comparisons"]:
         yield _compared(comparison)
-    yield f"{count(answer['num_fitting'], 'layout')} fit; schedule x stages per rank; M x B: microbatches x sequences of one"
+    yield f"{count(answer['num_fitting'], 'layout')} fit; schedule x stages per rank; M x B: microbatches x sequences"
     constants = ", ".join(f"{name} {value:g}" for name, value in answer["constants"].items())
     yield f"fitted constants: {constants}; data sheets: {'; '.join(answer['sources'])}"
     yield f"memory excludes {answer['left_out']}"

@@ -20,7 +20,7 @@ def is_megatron(text: str) -> bool:
 
 
 def arguments(text: str) -> Mapping[str, object]:
-    """Name -> value of each `--name value` of the text; True for a name alone. Variables of the script are filled in."""
+    """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in."""
     variables = dict(ASSIGNED.findall(text))
     found: dict[str, object] = {}
     for line in GLUED.sub(" ", text).splitlines():

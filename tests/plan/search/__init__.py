@@ -1,0 +1,1 @@
+"""Search of layouts, held to searches by hand and by exhaustion."""
