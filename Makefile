@@ -152,6 +152,7 @@ truth-flops: setup
 
 truth-plan: setup
 	$(BIN)/python -m tests.truth.formulas.published
+	$(BIN)/python -m tests.truth.formulas.predicted
 
 truth-sampling: setup
 	$(BIN)/python -m tests.truth.windows.coverage
