@@ -1,8 +1,8 @@
 """Megatron-LM's arguments in a shell script or text: NVIDIA/Megatron-LM, megatron/training/arguments.py."""
 
 import re
-import shlex
 from collections.abc import Mapping
+from itertools import pairwise
 
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
@@ -24,8 +24,7 @@ def arguments(text: str) -> Mapping[str, object]:
     variables = dict(ASSIGNED.findall(text))
     found: dict[str, object] = {}
     for line in GLUED.sub(" ", text).splitlines():
-        words = _words(line)
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in pairwise([*_words(line), ""]):
             if word.startswith("--") and len(word) > 2:
                 name, equals, value = word[2:].partition("=")
                 value = value if equals else "" if following.startswith("--") else following
@@ -35,14 +34,12 @@ def arguments(text: str) -> Mapping[str, object]:
 
 
 def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line.strip().strip("\"'("), comments=True)
-    except ValueError:
-        return line.split()
+    """Words of a line without its comment. Arguments stand in strings and arrays, so quotes and brackets are blanks."""
+    return re.sub(r"[\"'()]", " ", re.sub(r"(^|\s)#.*", "", line)).split()
 
 
 def _typed(value: str) -> object:
-    if value in ("", "\\", '"', "'", ")"):
+    if value in ("", "\\"):
         return True
     for kind in (int, float):
         try:
