@@ -120,6 +120,32 @@ def test_products_that_torchs_counter_misses_are_counted(tmp_path: Path) -> None
     assert by_phase(counted(tmp_path / "run", step))[Phase.FORWARD] == 2 * 4 * 5 + 2 * 3 * (4 * 5 + 5) * 6
 
 
+class Mixture(nn.Module):
+    """Each token takes two of four experts, as in transformers: a loop over experts, each with the rows that it got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4, bias=False)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 20), nn.Linear(20, 8)) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(2)
+        result = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            rows, place = (chosen == index).nonzero(as_tuple=True)
+            result = result.index_add(0, rows, expert(x[rows]) * weights[rows, place, None])
+        return result
+
+
+def test_an_expert_counts_by_the_rows_that_it_takes(tmp_path: Path) -> None:
+    """A formula with all four experts would give almost twice as much."""
+    model, x = Mixture(), torch.randn(30, 8, requires_grad=True)
+    router, taken = 2 * 30 * 8 * 4, 2 * 30 * 2 * (8 * 20 + 20 * 8)
+    flop_counts = counted(tmp_path / "run", lambda: model(x).sum())
+    assert by_phase(flop_counts) == {Phase.FORWARD: router + taken, Phase.BACKWARD: 2 * (router + taken)}
+    assert flop_counts.coverage_ratio == 1
+
+
 class Stacked(nn.Module):
     """Experts: every row meets one of four matrices."""
 

@@ -89,6 +89,71 @@ def test_a_backward_that_does_not_run_does_not_count(tmp_path: Path) -> None:
     assert by_phase(counted(tmp_path / "run", step)) == {Phase.FORWARD: 2 * once, Phase.BACKWARD: once}
 
 
+@torch.library.custom_op("flash_attn::_flash_attn_forward", mutates_args=())
+def flash_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, window_size_left: int) -> Tensor:  # noqa: ARG001
+    """An operator with the name and the arguments of the flash_attn library's, but on a CPU."""
+    mixed = nn.functional.scaled_dot_product_attention(
+        *(each.transpose(1, 2) for each in (q, k, v)), is_causal=causal, enable_gqa=True
+    )
+    return mixed.transpose(1, 2).contiguous()
+
+
+@torch.library.custom_op("flash_attn::_flash_attn_backward", mutates_args=())
+def flash_backward(
+    dout: Tensor,  # noqa: ARG001
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,  # noqa: ARG001
+    window_size_left: int,  # noqa: ARG001
+) -> list[Tensor]:
+    """Gradients of the right shapes: their values are not the point here."""
+    return [torch.zeros_like(each) for each in (q, k, v)]
+
+
+class FlashAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.causal, ctx.window = causal, window
+        result: Tensor = torch.ops.flash_attn._flash_attn_forward(q, k, v, causal, window)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = torch.ops.flash_attn._flash_attn_backward(gradient, *ctx.saved_tensors, ctx.causal, ctx.window)
+        return *gradients, None, None
+
+
+class Attention(nn.Module):
+    """As in a model: a module calls the library."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int) -> Tensor:
+        mixed: Tensor = FlashAttention.apply(q, k, v, causal, window)
+        return mixed
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_the_flash_attn_library_counts_like_torchs(tmp_path: Path, causal: bool) -> None:
+    """2 sequences of 8 tokens, 4 heads that share 2 heads of keys, 16 channels."""
+    q, k, v = (torch.randn(2, 8, heads, 16, requires_grad=True) for heads in (4, 2, 2))
+    flop_counts = counted(tmp_path / "run", lambda: Attention()(q, k, v, causal, -1).sum())
+    whole = 3 * 4 * 2 * 4 * 8 * 8 * 16
+    assert flop_counts.model(causal_half=False) == {"float32": whole}
+    assert flop_counts.model(causal_half=True) == {"float32": whole / 2 if causal else whole}
+
+
+def test_attention_of_the_library_in_windows_makes_the_flops_unknown(tmp_path: Path) -> None:
+    q, k, v = (torch.randn(2, 8, 4, 16, requires_grad=True) for _ in range(3))
+    with traincope.run(tmp_path / "run") as run:
+        for _ in range(3):
+            Attention()(q, k, v, True, 4).sum().backward()
+            run.step()
+    reason = analyze(traincope.open_run(tmp_path / "run")).utilization.reason
+    assert reason is not None
+    assert reason.startswith("the FLOPs of attention over packed documents, or in windows, are not known")
+
+
 class Positions(nn.Module):
     """A matrix that multiplies nothing."""
 

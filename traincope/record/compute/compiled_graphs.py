@@ -20,7 +20,7 @@ from typing import Any
 
 from traincope.events import Work
 from traincope.record.compute.causal_masks import HALVED, Square, square_of
-from traincope.record.compute.flop_formulas import FORMULAS
+from traincope.record.compute.flop_formulas import FLASH_ATTN, FORMULAS, LIBRARY_FORMULAS
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
@@ -32,7 +32,7 @@ Products = Counter[tuple[Work, Any]]
 Shaped = Counter[tuple[Work, Any, Square | None]]
 """The same by the shape of the attention that they may belong to."""
 
-TORCH_NAMESPACES = ("aten", "prim", "prims", "profiler", "c10d", "_c10d_functional")
+NAMESPACES = ("aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", FLASH_ATTN)
 """Namespaces of operators that multiply only by the formulas."""
 QUERIES = frozenset(
     {
@@ -330,11 +330,12 @@ def _counter(products: Shaped, problems: list[str]) -> Any:
             named = kwargs or {}
             if getattr(operator, "_opname", "") in QUERIES:
                 return operator(*args, **named)
-            if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in TORCH_NAMESPACES:
+            if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in NAMESPACES:
                 problems.append(f"it calls {operator}, whose FLOPs are unknown")
                 return operator(*args, **named)
             overload = operator._overloadname
-            formula = FORMULAS.get(operator._opname if overload == "default" else f"{operator._opname}.{overload}")
+            name = operator._opname if overload == "default" else f"{operator._opname}.{overload}"
+            formula = (LIBRARY_FORMULAS if operator.namespace == FLASH_ATTN else FORMULAS).get(name)
             if formula is None:
                 with self:
                     whole = operator.decompose(*args, **named)
@@ -343,7 +344,7 @@ def _counter(products: Shaped, problems: list[str]) -> Any:
             call = {**dict(zip(names, args, strict=False)), **named}
             dtype, counted = formula(call)
             if not counted:
-                problems.append("it attends to packed documents, whose lengths only the device knows")
+                problems.append("it attends to packed documents, or in windows")
             for work, flops in counted:
                 products[work, dtype, square_of(operator._opname, call)] += flops
             return operator(*args, **named)

@@ -176,6 +176,34 @@ Operators called inside one of them are part of it.
 """
 
 
+def _of_library(formula: Callable[[Arguments], Count]) -> Callable[[Arguments], Count]:
+    """Adapt a formula to the flash_attn library: (B, L, H, D), and perhaps a window, which shapes do not show."""
+
+    def count(call: Arguments) -> Count:
+        right = 0 if call["causal"] else -1
+        if call.get("window_size_left", -1) != -1 or call.get("window_size_right", -1) not in (-1, right):
+            return call["q"].dtype, ()
+        query, key, value = (call[name].transpose(1, 2) for name in ("q", "k", "v"))
+        return formula({"query": query, "key": key, "value": value, "is_causal": call["causal"]})
+
+    return count
+
+
+def _packed(call: Arguments) -> Count:
+    return call["q"].dtype, ()
+
+
+FLASH_ATTN = "flash_attn"
+"""Namespace of the flash_attn library's operators."""
+LIBRARY_FORMULAS: dict[str, Callable[[Arguments], Count]] = {
+    "_flash_attn_forward": _of_library(_attention),
+    "_flash_attn_backward": _of_library(_attention_backward),
+    "_flash_attn_varlen_forward": _packed,
+    "_flash_attn_varlen_backward": _packed,
+}
+"""Operator of `flash_attn` -> its formula."""
+
+
 def implied_flops(module: Any, activation: Any) -> int:
     """Return the FLOPs that a module's own matrices imply for an input (..., channels), without its children's
     matrices.

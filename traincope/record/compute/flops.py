@@ -32,7 +32,9 @@ from traincope.record.compute.compiled_graphs import (
     multiplying_node,
 )
 from traincope.record.compute.flop_formulas import (
+    FLASH_ATTN,
     FORMULAS,
+    LIBRARY_FORMULAS,
     dtype_name,
     implied_flops,
     is_dense,
@@ -72,7 +74,7 @@ HIDDEN = COMPILED.format(": its graphs were not seen")
 CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
 OTHER_THREADS = f"off: another thread of the training also multiplies, and counting could disturb it; {REMEDY}"
 SPARSE = f"off: the FLOPs of a product of sparse tensors depend on their elements; {REMEDY}"
-PACKED = f"off: the FLOPs of attention over packed documents are known only to the device; {REMEDY}"
+PACKED = f"off: the FLOPs of attention over packed documents, or in windows, are not known from its shapes; {REMEDY}"
 
 
 def is_due(step: int) -> bool:
@@ -108,7 +110,7 @@ class Flops:
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
-        self._interposed = Interposed("aten")
+        self._interposed, self._library = Interposed("aten"), Interposed(FLASH_ATTN)
         self._graphs = CapturedGraphs()
         self._patches = Patches()
         self._thread = _ThreadState()
@@ -197,14 +199,21 @@ class Flops:
         self._active_recorder.between_steps(self._step_ended)
         self._phases.around_module, self._graphs.around = self._around_module, self._around_graph
         self._thread, self._counts_by_thread, self._masks = _ThreadState(), [], CausalMasks()
-        self._interposed.remove()  # kernels of a step in which they could not be removed
+        self._remove_kernels()  # those of a step in which they could not be removed
+        put = guard(self._put)
         for operator in (*FORMULAS, *SOFTMAXES):
-            guard(self._put)(operator)
+            put(self._interposed, "aten", operator)
+        for operator in LIBRARY_FORMULAS:
+            put(self._library, FLASH_ATTN, operator)
 
     def _stop(self) -> None:
         self._counting = self._phases.around_module = self._graphs.around = None
         if not self._phases.others_call_modules():
-            self._interposed.remove()
+            self._remove_kernels()
+
+    def _remove_kernels(self) -> None:
+        self._interposed.remove()
+        self._library.remove()
 
     def _write(self, step: int) -> None:
         """Write one record per phase, kind of work and dtype, at the step's end."""
@@ -231,18 +240,19 @@ class Flops:
             self._counts_by_thread.append(thread.counts)
         thread.counts[phase, work, dtype, square if work in HALVED else None] += flops
 
-    def _put(self, operator: str) -> None:
-        """Put a kernel of ours before an operator. An operator that this torch lacks needs none."""
+    def _put(self, interposed: Interposed, namespace: str, operator: str) -> None:
+        """Put a kernel of ours before an operator. An operator that is not there needs none."""
         import torch
 
         name, _, overload = operator.partition(".")
-        overload_operator = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        overload_operator = getattr(packet, overload or "default", None)
         if overload_operator is None:
             return
         names = [argument.name for argument in overload_operator._schema.arguments]
         counting = functools.partial(self._around, operator, names)
         try:
-            self._interposed.put(operator, counting if operator in FORMULAS else self._around_softmax)
+            interposed.put(operator, self._around_softmax if operator in SOFTMAXES else counting)
         except RuntimeError as error:
             self._uncountable = f"off: {error}; {REMEDY}"
 
@@ -295,7 +305,7 @@ class Flops:
         if not is_dense(call):
             self._uncountable = SPARSE
             return
-        dtype, parts = FORMULAS[operator](call)
+        dtype, parts = (FORMULAS.get(operator) or LIBRARY_FORMULAS[operator])(call)
         if not parts:
             self._uncountable = PACKED
         self._thread.products += 1
