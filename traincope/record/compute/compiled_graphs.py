@@ -68,11 +68,7 @@ class CapturedGraph:
     """A graph of the training's operators, and what its calls cost by the shapes of their arguments."""
 
     def __init__(self, module: Any) -> None:
-        """Copy the graph: backends change it."""
-        from torch.fx import Graph
-
-        self._module, self._graph = module, Graph()
-        self._graph.output(self._graph.graph_copy(module.graph, {}))
+        self._module = _copied(module)
         self._costs: dict[object, GraphCost] = {}
         self._count = guard(self._count_on_a_thread)
 
@@ -98,15 +94,28 @@ class CapturedGraph:
         results: list[GraphCost | None] = []
         count = guard(_count)
         counting = threading.Thread(
-            target=lambda grad: results.append(count(_interpreter(self._module, self._graph), args, autocast, grad)),
+            target=lambda grad: results.append(count(_interpreter(self._module), args, autocast, grad)),
             args=(torch.is_grad_enabled(),),
             name="traincope-flops",
             daemon=True,
         )
-        with torch.random.fork_rng(devices=[]):
-            counting.start()
-            counting.join()
+        counting.start()
+        counting.join()
         return results[0]
+
+
+def _copied(module: Any) -> Any:
+    """Return a copy of a graph without examples of its values: backends change the graph, and examples hold memory."""
+    from torch.fx import Graph, GraphModule
+
+    graph, attributes = Graph(), {}
+    graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.nodes:
+        node.meta.clear()
+        if node.op in ("get_attr", "call_module"):
+            value = functools.reduce(getattr, node.target.split("."), module)
+            attributes[node.target] = _copied(value) if isinstance(value, GraphModule) else value
+    return GraphModule(attributes, graph)
 
 
 Around = Callable[[CapturedGraph, Callable[..., Any], tuple[Any, ...]], Any]
@@ -296,7 +305,7 @@ def _without_data(value: Any) -> Any:
     return twin.requires_grad_(value.requires_grad)
 
 
-def _interpreter(module: Any, graph: Any = None) -> Any:
+def _interpreter(module: Any) -> Any:
     """Return a runner of a graph that computes checkpointed regions once. `causal`: shapes of causal attention."""
     from torch.fx import Interpreter
 
@@ -314,7 +323,7 @@ def _interpreter(module: Any, graph: Any = None) -> Any:
 
     Once.causal = causal  # type: ignore[attr-defined]
 
-    return Once(module, graph=graph)
+    return Once(module)
 
 
 def _counter(products: Shaped, problems: list[str]) -> Any:
