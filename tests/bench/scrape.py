@@ -14,13 +14,14 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from traincope.live.metrics.folding import folded
 from traincope.live.metrics.histograms import Histogram
 from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.metrics.state import State
 from traincope.live.window import RankState, RankStatus
 from traincope.metrics import catalogue
-from traincope.metrics.catalogue import MAX_SERIES_PER_RANK
+from traincope.metrics.catalogue import MAX_FOLDED_PER_RANK
 from traincope.metrics.sample import Exemplar
 from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.topology import Host, RankCoord
@@ -64,13 +65,13 @@ def main() -> None:
 def scrape(node: int) -> Scrape:
     """Scrape one node once."""
     state = a_state(node)
-    values = samples(state, host=f"node-{node:04}", moment=_moment(), hardware=_hardware(node))
+    values = folded(samples(state, host=f"node-{node:04}", moment=_moment(), hardware=_hardware(node)))
     answering = _application(state, node)
     began = time.process_time()
     (sent,) = answering(REQUEST, lambda *_: None)
     cpu_ms = 1e3 * (time.process_time() - began)
     text = gzip.decompress(sent)
-    by_rank = [sample.labels[2] for sample in values if sample.metric.per_rank]
+    by_rank = [sample.labels[2] for sample in values if sample.metric.per_rank and sample.labels[2]]
     return Scrape(
         cpu_ms=cpu_ms,
         text_bytes=len(text),
@@ -82,7 +83,7 @@ def scrape(node: int) -> Scrape:
 
 def _application(state: State, node: int) -> Application:
     hardware = _hardware(node)
-    return application(lambda: samples(state, host=f"node-{node:04}", moment=_moment(), hardware=hardware))
+    return application(lambda: folded(samples(state, host=f"node-{node:04}", moment=_moment(), hardware=hardware)))
 
 
 def show(scrapes: list[Scrape]) -> None:
@@ -100,7 +101,7 @@ def show(scrapes: list[Scrape]) -> None:
         ("CPU of an agent, 99th percentile, ms", f"{worst:.1f}", f"{BUDGET_MS:g}", _judged(worst, BUDGET_MS)),
         ("text, kB", f"{median(scrape.text_bytes for scrape in scrapes) / 1e3:.0f}", "", ""),
         ("sent (gzip), kB", f"{median(scrape.sent_bytes for scrape in scrapes) / 1e3:.1f}", "", ""),
-        ("series of a rank", str(most), str(MAX_SERIES_PER_RANK[1]), _judged(most, MAX_SERIES_PER_RANK[1])),
+        ("series of a rank", str(most), str(MAX_FOLDED_PER_RANK), _judged(most, MAX_FOLDED_PER_RANK)),
         ("series of a node", f"{median(scrape.series for scrape in scrapes):.0f}", "", ""),
         ("series of all nodes", f"{sum(scrape.series for scrape in scrapes):,}", "", ""),
         (f"samples per second at {INTERVAL_SECONDS} s", f"{per_second:,.0f}", "", ""),

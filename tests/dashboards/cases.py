@@ -45,15 +45,29 @@ def exposed(number: int, host: str, values: str) -> Series:
     return {f'traincope_ledger_seconds_total{{{rank(number, host=host)},term="exposed_wait",axis="fsdp"}}': values}
 
 
+STANDS_STILL = (
+    "r stands still: an agent found a hang, or all ranks have written no record for 180 s and for three steps, while "
+    "their processes are alive."
+)
 LIVENESS = (
-    # 200 s at minute 3, more than 120 s and than 3 steps of 2 s; a minute later 260 s.
+    # The agent of one host has the verdict; the culprit may be unknown.
+    Case(
+        alert="Hang",
+        series={f'traincope_faults_total{{{HOST},rank="",kind="hang"}}': "_x4 1x100", **FAST_STEPS},
+        minute=5,
+        labels={"run": "r", "severity": "critical"},
+        summary="r hangs",
+        description=STANDS_STILL,
+    ),
+    Case(alert="Hang", series=fault("mismatch", "_x4 1x100"), minute=5),
+    # 200 s at minute 3, more than 180 s and than 3 steps of 2 s.
     Case(
         alert="Hang",
         series={**SILENT, **SILENT_TOO, **ALIVE, **FAST_STEPS},
         minute=4,
         labels={"run": "r", "severity": "critical"},
         summary="r hangs",
-        description="All ranks of r have written no record for 4m 20s, and their processes are alive.",
+        description=STANDS_STILL,
     ),
     # It also hangs before its first step.
     Case(
@@ -62,7 +76,7 @@ LIVENESS = (
         minute=4,
         labels={"run": "r", "severity": "critical"},
         summary="r hangs",
-        description="All ranks of r have written no record for 4m 20s, and their processes are alive.",
+        description=STANDS_STILL,
     ),
     # Three steps of 100 s are longer than 260 s.
     Case(

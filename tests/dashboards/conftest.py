@@ -13,7 +13,7 @@ from traincope_dashboards.build import Settings, rules, write
 from traincope_dashboards.panels.board import Look
 from traincope_dashboards.rules.limits import Limits
 
-QUICK = Limits(window_seconds=5, baseline_seconds=60, event_seconds=60, hold=0.005)
+QUICK = Limits(window_seconds=5, baseline_seconds=60, event_seconds=60, hold=0.005, evaluation_seconds=1)
 """Rates use a window of 5 s, and a hold time of five minutes becomes 1.5 s."""
 
 

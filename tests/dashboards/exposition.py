@@ -25,6 +25,7 @@ TERMS = {("forward", ""): 0.5, ("data_wait", ""): 0.1, ("exposed_wait", "fsdp"):
 """(term, axis) -> share of a step."""
 JOB_PARTS = {"productive": 0.9, "restart": 0.1}
 """Part of the job's time -> its share."""
+UUID = "GPU-6a5b0f61-2c1e-4a3b-9d0e-000000000001"
 VALUES = {
     "axis": ("fsdp",),
     "op": ("all_gather",),
@@ -34,6 +35,9 @@ VALUES = {
     "measure": ("resident",),
     "name": ("loss",),
     "reason": ("software power cap",),
+    "gpu": (UUID,),
+    "namespace": ("training",),
+    "pod": ("job-1-0",),
 }
 """Label -> its values, for labels that differ between series."""
 GAUGES = {
@@ -64,6 +68,7 @@ class Job(Collector):
             for labels in _label_sets(metric):
                 family.samples += self._samples(metric, labels)
             yield family
+        yield from _foreign()
 
     def _samples(self, metric: Metric, labels: dict[str, str]) -> Iterable[Sample]:
         seconds = time.monotonic() - self.began
@@ -90,6 +95,19 @@ class Job(Collector):
             in (catalogue.FAULTS, catalogue.GPU_XID, catalogue.GPU_ECC, catalogue.GPU_NVLINK, catalogue.DROPPED)
             else seconds
         )
+
+
+def _foreign() -> Iterator[Family]:
+    """Series as dcgm-exporter 4 and kube-state-metrics 2 expose them."""
+    dcgm = {"gpu": "0", "UUID": UUID, "pci_bus_id": "00000000:0F:00.0", "device": "nvidia0", "modelName": "NVIDIA H100"}
+    utilization = Family("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", "gauge")
+    utilization.add_sample("DCGM_FI_DEV_GPU_UTIL", {**dcgm, "Hostname": "node-a"}, 87.0)
+    yield utilization
+    pod = {"namespace": "training", "pod": "job-1-0", "host_ip": "10.0.0.7", "pod_ip": "10.1.0.7", "uid": "7"}
+    created = {"node": "gke-7", "created_by_kind": "Job", "created_by_name": "job-1", "host_network": "false"}
+    info = Family("kube_pod_info", "[STABLE] Information about pod.", "gauge")
+    info.add_sample("kube_pod_info", {**pod, **created, "priority_class": ""}, 1.0)
+    yield info
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

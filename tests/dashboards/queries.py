@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from traincope.metrics.catalogue import BY_PROMETHEUS
+from traincope_dashboards import foreign
 from traincope_dashboards.rules.recorded import RECORDED
 
 VARIABLES = {"$run": "job-1", "$host": ".*", "$rank": ".*", "$axis": ".*", "$__rate_interval": "5s"}
 """Values that Grafana would fill in, with "All" chosen."""
 PARTS = ("_bucket", "_count", "_sum")
-LABELS_OF = {name: set(metric.labels) for name, metric in BY_PROMETHEUS.items()} | {
-    rule.name: set(rule.labels) for rule in RECORDED
-}
-"""Series name -> its labels, for the catalogue's metrics and recorded rules."""
+LABELS_OF = (
+    {name: set(metric.labels) for name, metric in BY_PROMETHEUS.items()}
+    | {rule.name: set(rule.labels) for rule in RECORDED}
+    | {name: set(labels) for name, labels in foreign.LABELS.items()}
+)
+"""Series name -> its labels, for the catalogue's metrics, recorded rules and other exporters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ def filled_in(text: str) -> str:
 def series_names(expression: str) -> set[str]:
     """Names of the series in a query; for a histogram without its suffix."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]', " ", expression)
-    names = set(re.findall(r"\b(?:traincope_|run(?:_\w+)?:)[\w:]+", bare))
+    names = set(re.findall(r"\b(?:traincope_|run(?:_\w+)?:|DCGM_|kube_)[\w:]+", bare))
     return {_whole(name) for name in names}
 
 

@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 from grafana_foundation_sdk.models import units
@@ -20,6 +21,7 @@ from traincope.metrics.catalogue import (
     GPU_XID,
     MODULE_TIME,
 )
+from traincope.metrics.metric import Fold
 from traincope.palette import colour
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels.board import Look
@@ -97,6 +99,20 @@ def test_dashboards_share_variables_and_links_keep_them() -> None:
         others, viewer = board["links"]
         assert (others["type"], others["tags"], others["includeVars"]) == ("dashboards", ["traincope"], True)
         assert viewer["url"] == "${viewer:raw}"
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS.items(), ids=PANELS)
+def test_a_panel_works_by_default_or_states_the_setting_that_it_needs(name: str, panel: dict[str, Any]) -> None:
+    """By default, folded series have no rank and no GPU, and some metrics have no series."""
+    queries = [target["expr"] for target in panel["targets"]]
+    omitted = {metric.prometheus for metric in CATALOGUE if metric.fold is Fold.OMIT}
+    folded = {metric.prometheus for metric in CATALOGUE if metric.fold is not None}
+    lacks = any(
+        series_names(query) & omitted
+        or (series_names(query) & folded and re.search(r"\bby \([^)]*\b(rank|gpu)\b", query))
+        for query in queries
+    )
+    assert lacks == ("TRAINCOPE_METRICS_PER_RANK=on" in panel["description"]), name
 
 
 def test_one_colour_means_one_term() -> None:

@@ -103,7 +103,11 @@ def test_the_state_of_a_probe_that_is_not_on_decides_finding_and_advice(
 @pytest.mark.parametrize(
     ("environment", "state", "fact"),
     [
-        ({"HOME": "/root"}, State.OK, "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_RUN_ID, TRAINCOPE_LEVEL is set"),
+        (
+            {"HOME": "/root"},
+            State.OK,
+            "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_RUN_ID, TRAINCOPE_LEVEL, TRAINCOPE_SITE_FILE is set",
+        ),
         ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
         ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),
         ({"TRAINCOPE_LEVEL": "2"}, State.OK, "2"),

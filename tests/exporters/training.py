@@ -23,7 +23,12 @@ def train(out: str, stop: str, targets: str, steps: int | None = STEPS) -> None:
     Its agent looks continuously.
     """
     quick = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_AGENT_INTERVAL": "0.3", "TRAINCOPE_AGENT_SHARE": "1"}
-    served = {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": targets, "LOCAL_WORLD_SIZE": "2"}
+    served = {
+        "TRAINCOPE_METRICS": "127.0.0.1:0",
+        "TRAINCOPE_METRICS_PER_RANK": "on",
+        "TRAINCOPE_TARGETS": targets,
+        "LOCAL_WORLD_SIZE": "2",
+    }
     os.environ |= quick | served
     try:
         torch.manual_seed(0)

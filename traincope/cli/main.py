@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "run:Run",
     "train": "train:Train",
     "drift": "drift:DriftCommand",
+    "ls": "ls:Ls",
     "report": "report:Report",
     "view": "view:View",
     "live": "live:Live",

@@ -1,6 +1,6 @@
 """Check whether a training can be recorded on this machine, with this Python and these environment variables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -10,11 +10,12 @@ from traincope.doctor.gpu import examine_gpu
 from traincope.doctor.probes import examine_probes
 from traincope.doctor.software import examine_software
 from traincope.record.session.identity import DEFAULT_ROOT, RUN_ID, RUN_ID_VARIABLE
-from traincope.record.session.options import DEFAULT_LEVEL, LEVEL_VARIABLE, OFF_SWITCH, OUT_VARIABLE
+from traincope.record.session.options import DEFAULT_LEVEL, LEVEL_VARIABLE, OFF_SWITCH, OUT_VARIABLE, site_options
+from traincope.site_file import SITE_FILE_VARIABLE, site_file
 from traincope.startup.notes import NOTES_VARIABLE
 
 PREFIX = "TRAINCOPE"
-KNOWN = (OFF_SWITCH, OUT_VARIABLE, RUN_ID_VARIABLE, LEVEL_VARIABLE)
+KNOWN = (OFF_SWITCH, OUT_VARIABLE, RUN_ID_VARIABLE, LEVEL_VARIABLE, SITE_FILE_VARIABLE)
 
 
 def examine_machine(environment: Mapping[str, str]) -> Examination:
@@ -27,7 +28,7 @@ def examine_machine(environment: Mapping[str, str]) -> Examination:
             Section(title="GPU", findings=examine_gpu()),
             Section(title="PROBES", findings=examine_probes()),
             Section(title="DISK", findings=examine_disk(out)),
-            Section(title="SETTINGS", findings=examine_settings(environment)),
+            Section(title="SETTINGS", findings=(*examine_site(environment), *examine_settings(environment))),
         ),
     )
 
@@ -37,6 +38,18 @@ def examine_settings(environment: Mapping[str, str]) -> tuple[Finding, ...]:
     if not names:
         return (ok("variables", f"none of {', '.join(KNOWN)} is set"),)
     return tuple(_variable(name, environment[name]) for name in names)
+
+
+def examine_site(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """The site's file that applies, and what of it cannot be used."""
+    path = site_file(environment)
+    values, problems = site_options(path)
+    for problem in problems:
+        yield note("site file", problem, do=f"correct {path}")
+    if path is None or not path.exists():
+        yield ok("site file", "none" if path is None else f"{path} does not exist")
+    elif values:
+        yield ok("site file", f"{path}: " + ", ".join(f"{name} = {value}" for name, value in sorted(values.items())))
 
 
 def _variable(name: str, value: str) -> Finding:

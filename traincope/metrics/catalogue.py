@@ -3,7 +3,7 @@
 Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made from `CATALOGUE`.
 """
 
-from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Metric, Type, Unit
+from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Fold, Metric, Type, Unit
 from traincope.store.rows import STEP_BUCKETS
 
 OTHER_NODES = "While a job runs, wait for other nodes' ranks counts as transfer, unless witness copies show it."
@@ -19,11 +19,17 @@ RUN_INFO = Metric(
 RANK_INFO = Metric(
     name="rank",
     type=Type.INFO,
-    help="Mesh coordinates of the rank as axis=index pairs, and its device.",
-    labels=(*RANK_LABELS, "coords", "device"),
+    help="Mesh coordinates of the rank as axis=index pairs, its device and the GPU's UUID, and node, job, user and pod "
+    "as the scheduler names them. Series of other exporters join by these labels.",
+    labels=(*RANK_LABELS, "coords", "device", "gpu", "node", "job_id", "user", "namespace", "pod"),
 )
 
-STEPS = Metric(name="steps", type=Type.COUNTER, help="Training steps finished since the attempt began.")
+STEPS = Metric(
+    name="steps",
+    type=Type.COUNTER,
+    help="Training steps finished since the attempt began.",
+    fold=Fold.SUM,
+)
 LAST_STEP = Metric(name="step.last", type=Type.GAUGE, help="Number of the last finished training step.")
 STEP_DURATION = Metric(
     name="step.duration",
@@ -46,6 +52,7 @@ LEDGER = Metric(
     help="Wall time of training steps by ledger term and, if the term has one, axis (other: unnamed groups). "
     "Terms without time have no series. " + OTHER_NODES,
     labels=(*RANK_LABELS, "term", "axis"),
+    fold=Fold.SUM,
 )
 LEDGER_CLOCK = Metric(
     name="ledger.clock",
@@ -60,12 +67,14 @@ RUN_AHEAD = Metric(
     unit=Unit.SECONDS,
     help="Run-ahead of the rank's host over its GPU in the latest step recorded in detail: the median over the begins "
     "of the step and its phases. Only on the device's clock.",
+    fold=Fold.MIN,
 )
 WALL = Metric(
     name="step.wall",
     type=Type.COUNTER,
     unit=Unit.SECONDS,
     help="Wall time of the training steps in the ledger: those recorded in detail, except the warm-up step.",
+    fold=Fold.SUM,
 )
 MFU = Metric(
     name="mfu",
@@ -136,6 +145,7 @@ COLLECTIVE_TIMES = Metric(
     help="Durations of collectives whose completion was seen, from the call to completion, over the ranks of a node.",
     labels=(*NODE_LABELS, "axis", "op"),
     buckets=COLLECTIVE_BUCKETS,
+    fold=Fold.OMIT,
 )
 COLLECTIVE_BYTES = Metric(
     name="collective.size",
@@ -182,10 +192,16 @@ MEMORY = Metric(
         "parameters, gradients, optimizer state and communication buffers."
     ),
     labels=(*RANK_LABELS, "measure"),
+    fold=Fold.MAX,
 )
 
 GPU_POWER = Metric(
-    name="gpu.power", type=Type.GAUGE, unit=Unit.WATTS, help="Power draw of the GPU, from NVML.", labels=GPU_LABELS
+    name="gpu.power",
+    type=Type.GAUGE,
+    unit=Unit.WATTS,
+    help="Power draw of the GPU, from NVML.",
+    labels=GPU_LABELS,
+    fold=Fold.SUM,
 )
 GPU_ENERGY = Metric(
     name="gpu.energy",
@@ -193,9 +209,15 @@ GPU_ENERGY = Metric(
     unit=Unit.JOULES,
     help="Energy of the GPU from NVML, since the driver was loaded. Not in MIG mode.",
     labels=(*NODE_LABELS, "gpu"),
+    fold=Fold.SUM,
 )
 GPU_CLOCK = Metric(
-    name="gpu.sm.clock", type=Type.GAUGE, unit=Unit.HERTZ, help="Clock of the GPU's SMs, from NVML.", labels=GPU_LABELS
+    name="gpu.sm.clock",
+    type=Type.GAUGE,
+    unit=Unit.HERTZ,
+    help="Clock of the GPU's SMs, from NVML.",
+    labels=GPU_LABELS,
+    fold=Fold.MIN,
 )
 GPU_TEMPERATURE = Metric(
     name="gpu.temperature",
@@ -203,6 +225,7 @@ GPU_TEMPERATURE = Metric(
     unit=Unit.CELSIUS,
     help="Temperature of the GPU, from NVML.",
     labels=GPU_LABELS,
+    fold=Fold.MAX,
 )
 GPU_THROTTLED = Metric(
     name="gpu.throttled",
@@ -337,6 +360,7 @@ MODULE_TIME = Metric(
     help="Time in the forward of modules at the recorded depth.",
     labels=(*RANK_LABELS, "module"),
     level=2,
+    fold=Fold.SUM,
 )
 ACTION_TIME = Metric(
     name="pipeline.action.time",
@@ -345,12 +369,15 @@ ACTION_TIME = Metric(
     help="Time in a stage's pipeline actions: F, B, I, W.",
     labels=(*RANK_LABELS, "stage", "action"),
     level=2,
+    fold=Fold.OMIT,
 )
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """All metrics, in the order of this file."""
 
+MAX_FOLDED_PER_RANK = 10
+"""Maximum number of series per rank by default, with two of its kinds of faults, XIDs and reasons of throttling."""
 MAX_SERIES_PER_RANK = {1: 40, 2: 150}
-"""Level -> maximum number of series per rank."""
+"""Level -> maximum number of series per rank, if every rank's series are exported."""
 
 BY_PROMETHEUS = {metric.prometheus: metric for metric in CATALOGUE}

@@ -1,6 +1,7 @@
 """Label values of metrics, and limits on their number. A running job and the replay of a finished run share them."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from traincope.analysis import Fault, FaultKind
 from traincope.analysis.efficiency.goodput import Goodput
@@ -23,6 +24,9 @@ UNNAMED, OTHER_AXES = "group:", "other"
 """Prefix of the axis of an unnamed group, and the label that all these groups share."""
 BUBBLE = "bubble"
 """Ledger term whose parts are differences and may be negative. Their sum is time."""
+JOB_VARIABLES = ("SLURM_JOB_ID", "TRAINCOPE_JOB_ID")
+"""Variables with the scheduler's id of the job. A manifest of a pod sets the second one."""
+UUID_PREFIXES = ("GPU-", "MIG-")
 JOB_RANK = ""
 """Rank label of a fault of the whole job."""
 
@@ -39,10 +43,46 @@ def run_labels(info: RunInfo, *, attempt: int) -> tuple[str, ...]:
     return str(info.world_size), mesh, str(attempt), *versions
 
 
-def rank_labels(info: RankInfo) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where the scheduler has put a node's ranks, by the names with which other exporters label their series."""
+
+    node: str = ""
+    job_id: str = ""
+    user: str = ""
+    namespace: str = ""
+    pod: str = ""
+
+
+NOWHERE = Placement()
+
+
+def placement(environment: Mapping[str, str]) -> Placement:
+    """Placement from the job's environment. Looks up nothing: a user's name could come from a directory server.
+
+    A pod sees its namespace, name and node only if its manifest puts them into variables (docs/fleet.md).
+    """
+    first = next((environment[name] for name in JOB_VARIABLES if environment.get(name)), "")
+    return Placement(
+        node=environment.get("SLURMD_NODENAME") or environment.get("NODE_NAME", ""),
+        job_id=first,
+        user=environment.get("SLURM_JOB_USER") or environment.get("USER", ""),
+        namespace=environment.get("POD_NAMESPACE", ""),
+        pod=environment.get("POD_NAME", ""),
+    )
+
+
+def rank_labels(info: RankInfo, *, placed: Placement = NOWHERE) -> tuple[str, ...]:
     """Label values of `catalogue.RANK_INFO` after the rank."""
     coords = ",".join(f"{axis}={at}" for axis, at in info.coord.coords.items())
-    return coords, str(info.device.get("name", ""))
+    scheduled = (placed.node or ("" if info.node is None else info.node.name), placed.job_id, placed.user)
+    device = (str(info.device.get("name", "")), gpu_uuid(str(info.device.get("uuid", ""))))
+    return coords, *device, *map(clean_label, (*scheduled, placed.namespace, placed.pod))
+
+
+def gpu_uuid(uuid: str) -> str:
+    """NVML's UUID of a GPU, which DCGM uses too, from CUDA's, which has no prefix. Empty for none."""
+    return uuid if not uuid or uuid.startswith(UUID_PREFIXES) else f"{UUID_PREFIXES[0]}{uuid}"
 
 
 def term_and_axis(term: str) -> tuple[str, str]:

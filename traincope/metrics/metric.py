@@ -40,6 +40,23 @@ class Unit(Enum):
         return "" if self is Unit.ONE else self.name.lower()
 
 
+class Fold(Enum):
+    """What becomes of a metric's series of single ranks and operations unless every rank's series are exported."""
+
+    SUM = "sum"
+    """One series per node: the sum over its ranks."""
+    MAX = "max"
+    """One series per node: the largest value."""
+    MIN = "min"
+    """One series per node: the smallest value."""
+    OMIT = "omit"
+    """No series."""
+
+
+FOLDED_LABELS = ("rank", "gpu")
+"""Labels that are empty in a series of a whole node."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     name: str
@@ -51,6 +68,8 @@ class Metric:
     labels: tuple[str, ...] = RANK_LABELS
     level: int = 1
     """The lowest recorder level at which the metric is exported."""
+    fold: Fold | None = None
+    """None: always exported as it is."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets in its unit, without +Inf."""
 

@@ -43,6 +43,7 @@ from traincope.record.session.options import (
     resolved_module_depth,
     resolved_trace_non_finite,
     resolved_witness,
+    with_site,
 )
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
@@ -250,8 +251,8 @@ def run(out: F | str | os.PathLike[str] | None = None, **options: Any) -> F | Ru
     ...         run.step()
     """
     if callable(out):
-        return Run(Options())(out)
-    return Run(Options(out=out, **options))
+        return Run(with_site({}))(out)
+    return Run(with_site({"out": out, **options}))
 
 
 def active_run() -> Run | None:

@@ -16,7 +16,7 @@ from traincope.faults import inject_requested
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 from traincope.record.session.ending import fatal_error, is_interactive
-from traincope.record.session.options import OUT_VARIABLE, Options
+from traincope.record.session.options import OUT_VARIABLE, with_site
 from traincope.startup.notes import NOTES_VARIABLE, Note, write_note
 from traincope.startup.rank_exits import has_other_ranks
 from traincope.store.layout import RUN_FILE
@@ -26,7 +26,7 @@ class AutomaticRun(Run):
     """A run that `traincope run` began. A run that the script begins itself replaces it."""
 
     def __init__(self) -> None:
-        super().__init__(Options())
+        super().__init__(with_site({}))
         self._began_wall_ns = time.time_ns()
 
     def after_first_step(self, call: Callable[[], None]) -> None:

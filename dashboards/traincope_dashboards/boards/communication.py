@@ -27,7 +27,7 @@ from traincope_dashboards.panels.panels import (
     over_time,
     times,
 )
-from traincope_dashboards.panels.variables import AXIS, Scopes
+from traincope_dashboards.panels.variables import AXIS, PANEL_NEEDS, Scopes
 from traincope_dashboards.rules.recorded import EXPOSED, EXPOSED_SHARE
 from traincope_dashboards.scope import Scope
 
@@ -118,7 +118,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         text=(
             "The 99th percentile of collectives' durations, from call to completion. If it is far above the "
             "median in Durations, single collectives are slow, for example while a rank saves or collects "
-            "garbage."
+            f"garbage. {PANEL_NEEDS}"
         ),
         queries=[Query(expression=_percentile(axes), legend=_OPERATION)],
         unit=SECONDS,
@@ -127,7 +127,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Durations",
         text=(
             "Number of collectives of the chosen axes by duration; darker is more. A second band above the "
-            "first one is a slow link, or waiting."
+            f"first one is a slow link, or waiting. {PANEL_NEEDS}"
         ),
         buckets=f"sum by (le) ({axes.rate(COLLECTIVE_TIMES, suffix='_bucket')})",
     )
@@ -135,7 +135,8 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Operations now",
         text=(
             "One row per operation and axis: wait and transfer per second, bytes and bandwidth. If wait is "
-            "large and transfer small, look for the late rank before the link."
+            "large and transfer small, look for the late rank before the link. Bytes per call need "
+            "TRAINCOPE_METRICS_PER_RANK=on."
         ),
         keys=["axis", "op"],
         columns=_columns(axes),

@@ -13,9 +13,10 @@ from traincope.metrics.catalogue import (
     GPU_XID,
     MEMORY,
 )
+from traincope_dashboards.foreign import pods, utilization
 from traincope_dashboards.panels.board import Board
-from traincope_dashboards.panels.panels import BYTES, Column, Panel, Query, listing, over_time, rows
-from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.panels.panels import BYTES, RATIO, Column, Panel, Query, listing, over_time, rows
+from traincope_dashboards.panels.variables import RANKS_NEED, Scopes
 
 _NO_GPU = "no GPU, or NVML is missing: see traincope doctor"
 _GPU = "{{host}} GPU {{gpu}}"
@@ -26,8 +27,8 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield rows(
         "SM clock",
         text=(
-            "One row per GPU of the chosen hosts; darker is faster. A light row computes slower than the others "
-            "and holds them up: look for the reason in Throttled."
+            f"One row per GPU, by default per host: its slowest GPU. {RANKS_NEED} Darker is faster. A light row holds "
+            "the others up: look for the reason in Throttled."
         ),
         query=Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_CLOCK)})", legend=_GPU),
         unit="hertz",
@@ -46,7 +47,8 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield over_time(
         "Power",
         text=(
-            "Power of each chosen GPU. A GPU well below the others under the same load waits or is throttled. "
+            f"Power of each chosen GPU, by default of all GPUs of a host. {RANKS_NEED} A line well below the others "
+            "under the same load waits or is throttled. "
             "If all are low, the job waits: see MFU ledger."
         ),
         queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_POWER)})", legend=_GPU)],
@@ -66,7 +68,8 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield over_time(
         "Temperature",
         text=(
-            "Temperature of each chosen GPU. Above about 85 C the clocks are lowered. A GPU that is hotter than "
+            f"Temperature of each chosen GPU, by default of a host's hottest one. {RANKS_NEED} Above about 85 C the "
+            "clocks are lowered. A GPU that is hotter than "
             "its neighbours needs a technician."
         ),
         queries=[Query(expression=f"max by (host, gpu) ({shown.series_of(GPU_TEMPERATURE)})", legend=_GPU)],
@@ -117,6 +120,28 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=f"max by (measure) ({shown.series_of(MEMORY)})", legend="{{measure}}")],
         unit=BYTES,
+    )
+    yield over_time(
+        "Utilization by DCGM",
+        text=(
+            "Share of time in which any kernel ran on the GPUs of the ten least busy ranks, from dcgm-exporter. "
+            "Low on one rank: it waits or feeds its GPU too slowly. It says nothing about efficiency: see MFU ledger."
+        ),
+        queries=[Query(expression=f"bottomk(10, {utilization(shown)})", legend="{{host}} rank {{rank}}")],
+        unit=RATIO,
+        if_empty="no dcgm-exporter, or no GPU",
+        per_rank=True,
+    )
+    yield listing(
+        "Pods",
+        text=(
+            "The run's pods with their node and what created them, from kube-state-metrics. To cordon a host, use the "
+            "name of its node. It needs POD_NAME and POD_NAMESPACE in the pod: see docs/fleet.md."
+        ),
+        keys=["host", "namespace", "pod", "node", "created_by_name"],
+        columns=[Column(name="is known", expression=pods(shown))],
+        if_empty="no kube-state-metrics, or not in Kubernetes",
+        width=12,
     )
 
 

@@ -18,7 +18,7 @@ from traincope_dashboards.panels.panels import (
     listing,
     over_time,
 )
-from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.panels.variables import RANKS_NEED, Scopes, per_host
 from traincope_dashboards.rules.recorded import HFU_MEAN, MFU_MEAN, MODEL_WORK_SHARE
 from traincope_dashboards.scope import Scope
 
@@ -90,14 +90,14 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "Seconds per second that each host's ranks spend in steps: near 1 while training, lower while the "
             "job evaluates, saves or starts. For goodput see Faults and goodput."
         ),
-        queries=[Query(expression=f"avg by (host) ({shown.rate(WALL)})", legend="{{host}}")],
+        queries=[Query(expression=f"sum by (host) ({shown.rate(WALL)}) / {per_host(shown)}", legend="{{host}}")],
         unit=RATIO,
     )
     yield listing(
         "Ranks",
         text=(
             "Share of step time of each chosen rank by term, one row per rank and term, largest first. To "
-            "compare ranks, sort by term: the slow rank has more compute and less wait than the others."
+            f"compare ranks, sort by term: the slow rank has more compute and less wait than the others. {RANKS_NEED}"
         ),
         keys=["host", "rank", "term", "axis"],
         columns=[Column(name="share of steps", expression=_by_rank(shown), unit=RATIO)],
@@ -115,11 +115,14 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield over_time(
         "Run-ahead",
         text=(
-            "Time by which the hosts of the ten ranks with the least run-ahead queue work before their GPUs reach it. "
-            "Near zero, the host limits the GPU: use larger kernels, torch.compile or CUDA graphs."
+            "Time by which the ten ranks, or hosts, with the least run-ahead queue work before a GPU reaches it. "
+            f"{RANKS_NEED} Near zero, the host limits the GPU: use larger kernels, torch.compile or CUDA graphs."
         ),
         queries=[
-            Query(expression=f"bottomk(10, max by (rank) ({shown.series_of(RUN_AHEAD)}))", legend="rank {{rank}}")
+            Query(
+                expression=f"bottomk(10, min by (host, rank) ({shown.series_of(RUN_AHEAD)}))",
+                legend="{{host}} {{rank}}",
+            )
         ],
         unit=SECONDS,
         if_empty="no ledger on the device's clock",

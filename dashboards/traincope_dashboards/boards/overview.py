@@ -19,7 +19,7 @@ from traincope_dashboards.panels.panels import (
     over_time,
     times,
 )
-from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.panels.variables import Scopes, per_host
 from traincope_dashboards.rules.recorded import (
     ALIVE,
     GOODPUT_MEAN,
@@ -174,8 +174,8 @@ def _numbers(job: Scope) -> Iterator[Panel]:
     )
     yield number(
         "Steps per hour",
-        text="Steps per hour of the furthest rank. Zero while ranks are alive: the job hangs or starts.",
-        expression=f"max({job.rate(STEPS)}) * 3600",
+        text="Steps per hour of the fastest host. Zero while ranks are alive: the job hangs or starts.",
+        expression=f"max(sum by (host) ({job.rate(STEPS)}) / {per_host(job)}) * 3600",
     )
 
 

@@ -6,7 +6,7 @@ from traincope.metrics.catalogue import ACTION_TIME, BUBBLE, BUBBLE_PART
 from traincope_dashboards.panels.board import Board
 from traincope_dashboards.panels.colours import TERM_COLOURS
 from traincope_dashboards.panels.panels import FULL, RATIO, Panel, Query, bars, over_time, rows
-from traincope_dashboards.panels.variables import Scopes
+from traincope_dashboards.panels.variables import PANEL_NEEDS, Scopes
 from traincope_dashboards.rules.recorded import BUBBLE_BY_THEORY, BUBBLE_MEAN
 
 _IMBALANCE = '="imbalance"'
@@ -66,7 +66,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Actions of each stage",
         text=(
             "Seconds per second in a stage's forward (F) and backward (B, or I and W) actions, over the chosen "
-            "ranks. They are recorded only at level 2: traincope.run(level=2). Stages should be equal."
+            f"ranks. They are recorded only at level 2: traincope.run(level=2). {PANEL_NEEDS} Stages should be equal."
         ),
         queries=[
             Query(expression=f"avg by (stage, action) ({shown.rate(ACTION_TIME)})", legend="stage {{stage}} {{action}}")

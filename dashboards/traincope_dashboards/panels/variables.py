@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard as models
 
-from traincope.metrics.catalogue import COLLECTIVE_TRANSFER, RANK_INFO, RUN_INFO
+from traincope.metrics.catalogue import COLLECTIVE_TRANSFER, RANK_INFO, RUN_INFO, STEP_DURATION
 from traincope_dashboards.scope import Scope
 
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -19,6 +19,10 @@ HOST = {"host": '=~"$host"'}
 RANK = {"rank": '=~"$rank"'}
 AXIS = {"axis": '=~"$axis"'}
 WINDOW = "$__rate_interval"
+PANEL_NEEDS = "Needs TRAINCOPE_METRICS_PER_RANK=on."
+"""For panels of series that are left out by default."""
+RANKS_NEED = "Single ones need TRAINCOPE_METRICS_PER_RANK=on."
+"""For panels of series that are folded per host by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,11 @@ class Scopes:
     """The chosen hosts and ranks."""
     axes: Scope
     """The chosen axes on the chosen hosts."""
+
+
+def per_host(scope: Scope) -> str:
+    """Number of each host's ranks that have finished a step."""
+    return f"count by (host) ({scope.series_of(STEP_DURATION)})"
 
 
 def make_scopes(*, from_rules: bool) -> Scopes:

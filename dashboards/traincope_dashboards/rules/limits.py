@@ -34,8 +34,10 @@ class Limits:
     goodput_ratio: float = 0.8
     goodput_after_seconds: float = 3600
     """Time of the job before which startup alone makes goodput low."""
-    hang_seconds: float = 120
-    """Time without records before a job counts as hanging; at least three steps."""
+    hang_seconds: float = 180
+    """Time without records after which a job counts as hanging without the agent's verdict; at least three steps."""
+    evaluation_seconds: float = 15
+    """Interval at which Prometheus evaluates the alerts, whatever its own setting."""
     checkpoint_seconds: float = 7200
     agent_lag_seconds: float = 60
     recorder_ratio: float = 0.01

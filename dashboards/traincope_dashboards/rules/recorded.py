@@ -16,7 +16,6 @@ from traincope.metrics.catalogue import (
     MFU_PAPER,
     OWN_TIME,
     STEP_DURATION,
-    STEPS,
     STRAGGLER_WAIT,
     TOKENS,
     WALL,
@@ -49,7 +48,7 @@ def _share_of_steps(scope: Scope, *, by: str, per: str) -> str:
 
 def _blame(scope: Scope) -> str:
     """Share of each other rank's time on the node that it waits for this rank."""
-    others = f"(count by (run, host) ({scope.without('rank').series_of(STEPS)}) > 1) - 1"
+    others = f"(count by (run, host) ({scope.without('rank').series_of(STEP_DURATION)}) > 1) - 1"
     return f"sum by (run, host, rank) ({scope.rate(STRAGGLER_WAIT)}) / on (run, host) group_left () ({others})"
 
 

@@ -24,7 +24,8 @@ def recording(limits: Limits) -> str:
 
 def alerting(alerts: Iterable[Alert], *, limits: Limits, grafana: str) -> str:
     """The file of alerting rules; `grafana` is the base URL of runbooks and dashboards."""
-    return _file("traincope-alerts", (_alert(rule, limits=limits, grafana=grafana) for rule in alerts))
+    rules = (_alert(rule, limits=limits, grafana=grafana) for rule in alerts)
+    return _file("traincope-alerts", rules, interval=duration(limits.evaluation_seconds))
 
 
 def _alert(alert: Alert, *, limits: Limits, grafana: str) -> list[str]:
@@ -42,8 +43,10 @@ def _alert(alert: Alert, *, limits: Limits, grafana: str) -> list[str]:
     ]
 
 
-def _file(group: str, rules: Iterable[Sequence[str]]) -> str:
-    lines = ["# Made by `traincope dashboards build`.", "groups:", f"  - name: {group}", "    rules:", *_items(rules)]
+def _file(group: str, rules: Iterable[Sequence[str]], *, interval: str | None = None) -> str:
+    """`interval`: None for that of the server."""
+    head = ["# Made by `traincope dashboards build`.", "groups:", f"  - name: {group}"]
+    lines = [*head, *([f"    interval: {interval}"] if interval else []), "    rules:", *_items(rules)]
     return "\n".join(lines) + "\n"
 
 

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from traincope.metrics.catalogue import CATALOGUE, MAX_SERIES_PER_RANK
-from traincope.metrics.metric import Metric, Type, Unit
+from traincope.metrics.catalogue import CATALOGUE, MAX_FOLDED_PER_RANK, MAX_SERIES_PER_RANK, OTHER_NODES
+from traincope.metrics.metric import Fold, Metric, Type, Unit
 
 HEADER = f"""# Metrics
 
-Metrics of a running job, the same in Prometheus and OpenTelemetry. This page is generated from
-`traincope/metrics/catalogue.py`.
-Every series has the labels `run` and `host`. A rank has at most {MAX_SERIES_PER_RANK[1]} series of its own; at level 2
-it has at most {MAX_SERIES_PER_RANK[2]}, with modules and pipeline actions. An unknown value has no series and is
-never 0. Times are seconds, sizes bytes, ratios between 0 and 1. A counter restarts with every attempt of the job.
+Metrics of a running job, in Prometheus and OpenTelemetry, generated from `traincope/metrics/catalogue.py`.
+Every series has the labels `run` and `host`. A rank has at most {MAX_FOLDED_PER_RANK} series of its own: metrics marked
+sum, max or min cover the ranks of a node, and those marked omitted are left out.
+With `TRAINCOPE_METRICS_PER_RANK=on`, a rank has at most {MAX_SERIES_PER_RANK[1]}, at level 2 {MAX_SERIES_PER_RANK[2]}
+([counts](fleet.md)). An unknown value has no series and is never 0. Times are seconds, sizes bytes, ratios between 0
+and 1. A counter restarts with every attempt. (*) {OTHER_NODES}
 
 | Prometheus | OpenTelemetry | type, unit | labels | meaning |
 |---|---|---|---|---|
@@ -33,6 +34,8 @@ def _row(metric: Metric) -> str:
     unit = metric.unit.word.replace("_", " ")
     kind = ", ".join(filter(None, (metric.type.value, unit if metric.unit is not Unit.ONE else "")))
     level = f" (level {metric.level})" if metric.level > 1 else ""
+    fold = "" if metric.fold is None else f" ({'omitted' if metric.fold is Fold.OMIT else metric.fold.value})"
     buckets = f" Buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}." if metric.buckets else ""
+    text = metric.help.replace(OTHER_NODES, "(*)")
     name = f"{metric.prometheus}_bucket" if metric.type is Type.HISTOGRAM else metric.prometheus
-    return f"| `{name}`{level} | `{metric.otel}` | {kind} | {label_names} | {metric.help}{buckets} |\n"
+    return f"| `{name}`{level}{fold} | `{metric.otel}` | {kind} | {label_names} | {text}{buckets} |\n"

@@ -16,11 +16,14 @@ from traincope.analysis.attribution.terms import (
     exposed_wait,
 )
 from traincope.events import Kind, Phase
+from traincope.live.metrics.folding import folded
+from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.metrics.state import begin
 from traincope.live.window import Window
 from traincope.metrics import catalogue
-from traincope.metrics.catalogue import MAX_SERIES_PER_RANK
+from traincope.metrics.catalogue import MAX_FOLDED_PER_RANK, MAX_SERIES_PER_RANK
+from traincope.metrics.metric import Fold
 from traincope.store.rows import Row
 
 AXES = ("pp", "dp_replicate", "fsdp", "cp", "tp", "ep")
@@ -34,6 +37,7 @@ TERMS = (
     *SEEN_BY_A_HOST,
 )
 """All terms of a step on six axes, on the clock of a host: the live rows stand on it."""
+AT = Moment(monotonic_ns=10**12, wall_ns=10**18, cpu_ns=0)
 GPU = ("0", "GPU-00000000-0000-0000-0000-000000000001")
 
 
@@ -64,6 +68,34 @@ def hardware() -> dict[SeriesKey, float]:
 
 def counted(result: SampleTable) -> int:
     return len(result.of_rank(0))
+
+
+def test_by_default_a_rank_on_six_axes_and_a_gpu_has_at_most_10_series() -> None:
+    """Eight, and one each for the reason of throttling and the kind of fault that occurred."""
+    listed = samples(begin(widest()), host="node-3", moment=AT, hardware=hardware())
+    of_rank = [sample for sample in folded(listed) if sample.metric.per_rank and sample.labels[2] == "0"]
+    assert len(of_rank) == MAX_FOLDED_PER_RANK == 10
+    assert sum(sample.metric in (catalogue.GPU_THROTTLED, catalogue.FAULTS) for sample in of_rank) == 2
+
+
+def test_folded_series_are_sums_and_extremes_over_the_ranks_of_the_node() -> None:
+    both = {
+        **hardware(),
+        series_key(catalogue.GPU_CLOCK, "1", GPU[1]): 0.5,
+        series_key(catalogue.GPU_POWER, "1", GPU[1]): 3.0,
+    }
+    every = samples(begin(widest()), host="node-3", moment=AT, hardware=both)
+    values = {(sample.metric.name, sample.labels[2:]): sample.value for sample in folded(every)}
+    assert values[catalogue.GPU_CLOCK.name, ("", "")] == 0.5
+    assert values[catalogue.GPU_POWER.name, ("", "")] == 4.0
+    rows_of = [sample for sample in every if sample.metric is catalogue.LEDGER]
+    for term in {sample.labels[3:] for sample in rows_of}:
+        expected = sum(float(sample.value) for sample in rows_of if sample.labels[3:] == term)  # type: ignore[arg-type]
+        assert values[catalogue.LEDGER.name, ("", *term)] == expected
+    unfolded = [sample for sample in every if sample.metric.fold is None]
+    assert [sample for sample in folded(every) if sample.metric.fold is None] == unfolded
+    names = {sample.metric.name for sample in folded(every)}
+    assert not names & {metric.name for metric in catalogue.CATALOGUE if metric.fold is Fold.OMIT}
 
 
 def test_a_rank_on_six_axes_and_a_gpu_has_at_most_40_series() -> None:

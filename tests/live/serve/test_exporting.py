@@ -39,7 +39,11 @@ def first(tmp_path: Path) -> Window:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "targets").mkdir()
-    return {"TRAINCOPE_METRICS": "127.0.0.1:0", "TRAINCOPE_TARGETS": str(tmp_path / "targets")}
+    return {
+        "TRAINCOPE_METRICS": "127.0.0.1:0",
+        "TRAINCOPE_METRICS_PER_RANK": "on",
+        "TRAINCOPE_TARGETS": str(tmp_path / "targets"),
+    }
 
 
 def exporting(environment: Mapping[str, str]) -> Exporting:

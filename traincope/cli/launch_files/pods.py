@@ -6,9 +6,12 @@ from traincope.cli.launch_files.job import LaunchJob
 from traincope.cli.launch_files.script import script
 from traincope.cli.launch_files.yaml_text import Yaml, yaml_text
 from traincope.live.termination_log import DEFAULT_PATH, PATH_VARIABLE
+from traincope.metrics.labels import JOB_VARIABLES
 
 LABEL = "traincope.job"
 KEY_DIRECTORY, METRICS_DIRECTORY = "/etc/traincope/peers", "/etc/traincope/metrics"
+FIELDS = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+"""Variable -> field of the pod that fills it. A pod knows its names only by such variables."""
 OWNER_ONLY = 0o400
 
 
@@ -99,8 +102,9 @@ def _pod(job: LaunchJob, *, container: str, host: str, index: str) -> dict[str, 
                 "image": str(job.image),
                 "command": ["bash", "-c", _unexpanded(text)],
                 "env": [
-                    {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                    *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in FIELDS.items()),
                     {"name": PATH_VARIABLE, "value": DEFAULT_PATH},
+                    {"name": JOB_VARIABLES[-1], "value": job.name},
                 ],
                 "terminationMessagePath": DEFAULT_PATH,
                 "ports": [

@@ -10,7 +10,16 @@ from traincope.live.metrics.state import State
 from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.catalogue import CATALOGUE
-from traincope.metrics.labels import badput_by_cause, clean_label, mtbf_bounds, rank_labels, run_labels, time_parts
+from traincope.metrics.labels import (
+    NOWHERE,
+    Placement,
+    badput_by_cause,
+    clean_label,
+    mtbf_bounds,
+    rank_labels,
+    run_labels,
+    time_parts,
+)
 from traincope.metrics.metric import Unit
 from traincope.metrics.sample import Sample
 from traincope.metrics.values import is_shown
@@ -32,14 +41,21 @@ class Moment:
         return cls(monotonic_ns=time.monotonic_ns(), wall_ns=time.time_ns(), cpu_ns=time.process_time_ns())
 
 
-def samples(state: State, *, host: str, moment: Moment, hardware: Mapping[SeriesKey, float]) -> list[Sample]:
+def samples(
+    state: State,
+    *,
+    host: str,
+    moment: Moment,
+    hardware: Mapping[SeriesKey, float],
+    placed: Placement = NOWHERE,
+) -> list[Sample]:
     """All series with a known value. A counter at 0 may have no series (`is_shown`). `hardware`: GPU values."""
     node = (clean_label(state.info.id), clean_label(host))
     numbers = {
         **{key: _in_base_unit(key, value) for key, value in state.highest.items() if is_shown(BY_NAME[key[0]], value)},
         **state.latest,
         **hardware,
-        **dict(_rank_values(state, moment)),
+        **dict(_rank_values(state, moment, placed)),
         **dict(_agent_values(state, moment)),
         **dict(_job_values(state, moment)),
     }
@@ -65,9 +81,9 @@ def _in_base_unit(key: SeriesKey, value: float) -> float:
     return value / 1e9 if BY_NAME[key[0]].unit is Unit.SECONDS else value
 
 
-def _rank_values(state: State, moment: Moment) -> Iterator[tuple[SeriesKey, float]]:
+def _rank_values(state: State, moment: Moment, placed: Placement) -> Iterator[tuple[SeriesKey, float]]:
     for rank in state.ranks:
-        yield series_key(catalogue.RANK_INFO, rank.rank, *rank_labels(rank.info)), 1
+        yield series_key(catalogue.RANK_INFO, rank.rank, *rank_labels(rank.info, placed=placed)), 1
         if rank.state != RankState.ENDED:
             yield series_key(catalogue.DATA_AGE, rank.rank), max(moment.monotonic_ns - rank.last_record_ns, 0) / 1e9
     for state_name in RankState:

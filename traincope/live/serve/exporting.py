@@ -8,14 +8,17 @@ from pathlib import Path
 
 from traincope.analysis import Analysis
 from traincope.errors import TraincopeError
+from traincope.live.metrics.folding import PER_RANK_VARIABLE, folded
 from traincope.live.metrics.hardware import GpuWatcher
 from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.state import State, advance, begin
 from traincope.live.serve import discovery
 from traincope.live.serve.exporters import Following, Origin, Running, Source, Start, live_exporters
 from traincope.live.window import Window
+from traincope.metrics.labels import placement
 from traincope.metrics.sample import Sample
 from traincope.record.instrumentation.guard import guard
+from traincope.record.session.options import is_on
 from traincope.store import Attempt
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.layout import attempt_directory, rank_directory
@@ -37,6 +40,8 @@ class Exporting:
         self._job = job
         self._host = host
         self._environment = environment
+        self._placement = placement(environment)
+        self._per_rank = is_on(environment.get(PER_RANK_VARIABLE, ""))
         self._gpus = GpuWatcher()
         self._state: State | None = None
         self._running: dict[str, Running] = {}
@@ -76,7 +81,10 @@ class Exporting:
         state = self._state
         if state is None:
             return []
-        return samples(state, host=self._host, moment=Moment.now(), hardware=self._gpus.latest())
+        listed = samples(
+            state, host=self._host, moment=Moment.now(), hardware=self._gpus.latest(), placed=self._placement
+        )
+        return listed if self._per_rank else folded(listed)
 
     def _origin(self, window: Window) -> Origin:
         began_ns = min((rank.info.started_wall_ns for rank in window.ranks), default=window.info.started_wall_ns)

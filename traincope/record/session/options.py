@@ -7,10 +7,14 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Real
+from pathlib import Path
+from typing import Any
 
+from traincope.errors import ConfigError
 from traincope.record.session.sampling import DEFAULT_BUDGET
+from traincope.site_file import read_site_file, site_file
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,34 @@ class Options:
     """If true, the first value of a step that is not finite is traced to its module. $TRAINCOPE_TRACE_NON_FINITE has
     precedence.
     """
+
+
+SITE_KEYS = frozenset(each.name for each in fields(Options)) - {"out", "run_id", "flops", "axes"}
+"""Options that a site may set for all runs. The others belong to one run."""
+EVERY_STEP = "none"
+"""The budget without a limit, in a variable and in TOML."""
+
+
+def with_site(given: Mapping[str, Any]) -> Options:
+    """Return the given options, and the site's defaults for the others. A default that cannot be used is reported."""
+    values, problems = site_options(site_file())
+    for problem in problems:
+        logger.warning("%s", problem)
+    return Options(**{**values, **given})
+
+
+def site_options(path: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Options of the site's file, and one sentence for each that cannot be used. Raises nothing."""
+    try:
+        values = read_site_file(path)
+    except ConfigError as error:
+        return {}, (str(error),)
+    unknown = sorted(values.keys() - SITE_KEYS)
+    problems = tuple(f"{path}: {name!r} is no option that a site can set: ignored" for name in unknown)
+    known = {name: value for name, value in values.items() if name in SITE_KEYS}
+    if known.get("budget") == EVERY_STEP:
+        known["budget"] = None
+    return known, problems
 
 
 def resolved_agent(options: Options) -> bool:
@@ -141,7 +173,7 @@ def resolved_budget(options: Options) -> float | None:
     override = os.environ.get(BUDGET_VARIABLE, "").lower()
     if override:
         try:
-            budget = None if override == "none" else float(override)
+            budget = None if override == EVERY_STEP else float(override)
         except ValueError:
             budget = math.nan
         if budget is None or _is_finite_amount(budget):

@@ -8,6 +8,7 @@ from traincope_dashboards.rules.alert import Alert, Rules, Severity
 from traincope_dashboards.rules.recorded import ALIVE
 
 _HANGS = (FaultKind.HANG, FaultKind.MISMATCH)
+_EQUALS_HANG = f'="{FaultKind.HANG}"'
 _FAILURES = sorted(ENDS - {FaultKind.NO_END})
 
 
@@ -20,15 +21,17 @@ def alerts(rules: Rules) -> Iterator[Alert]:
     patience = (
         f"clamp_min(3 * max by (run) ({scope.series_of(STEP_DURATION)}) or 0 * {youngest}, {limits.hang_seconds:g})"
     )
+    silent = f"{youngest} > on (run) {patience} and on (run) sum by (run) ({alive}) > 0"
     yield Alert(
         name="Hang",
-        expression=f"{youngest} > on (run) {patience} and on (run) sum by (run) ({alive}) > 0",
-        hold_seconds=60,
+        # The agent's verdict has waited already: for three times the longest step. Silence is for a job without one.
+        expression=f"{rules.new_by(FAULTS, by=('run',), kind=_EQUALS_HANG)} or ({silent})",
+        hold_seconds=0,
         severity=Severity.CRITICAL,
         summary="{{ $labels.run }} hangs",
         description=(
-            "All ranks of {{ $labels.run }} have written no record for {{ $value | humanizeDuration }}, "
-            "and their processes are alive."
+            "{{ $labels.run }} stands still: an agent found a hang, or all ranks have written no record for "
+            f"{limits.hang_seconds:g} s and for three steps, while their processes are alive."
         ),
         board="traincope-faults",
     )

@@ -1,0 +1,129 @@
+"""The runs below a directory, found and judged without reading records."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.processes import start_rank, until
+from traincope.cli.main import main
+from traincope.report.run_list import RunState, list_runs
+from traincope.store.job.hang_notices import HangNotice, append_notice
+from traincope.store.layout import ROWS_FILE, rank_directory
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SAMPLES / "demo", tmp_path / "runs" / "demo"))
+
+
+def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
+    """A real rank with its agent: it runs, then its agent announces a hang, then it is killed."""
+    run, stop = tmp_path / "a" / "run", tmp_path / "stop"
+    rank = start_rank(run, stop, rank=0, ranks=1)
+    rows = rank_directory(run, attempt=0, rank=0) / ROWS_FILE
+    until(rows.is_file, "the agent's rows")
+    os.kill(rank.pid, signal.SIGSTOP)
+    (listed,) = list_runs(tmp_path)
+    assert (listed.path, listed.state, listed.world_size, listed.attempts) == (run, RunState.RUNNING, 1, 1)
+    # One number for both: the agent may write further rows of steps that the rank has finished.
+    notice = HangNotice(attempt=0, at_wall_ns=time.time_ns() + 10**12, culprits=(0,), sentence="hang: rank 0 stands")
+    append_notice(run, notice)
+    (listed,) = list_runs(tmp_path)
+    assert (listed.state, listed.verdict) == (RunState.HUNG, "hang: rank 0 stands")
+    assert (listed.steps or 0) >= 1
+    rank.kill()
+    rank.wait()
+    (listed,) = list_runs(tmp_path)
+    assert (listed.state, listed.verdict) == (RunState.DEAD, None)
+    assert rank.stderr is not None
+    rank.stderr.close()
+
+
+def test_a_finished_run_has_the_numbers_of_its_last_report(demo: Path) -> None:
+    report = json.loads((demo / "expected.json").read_text())
+    (listed,) = list_runs(demo)
+    assert (listed.state, listed.mfu, listed.verdict) == (RunState.DONE, None, None)
+    document = demo / "tiles" / "abc" / "document.json"
+    document.parent.mkdir(parents=True)
+    document.write_text(json.dumps(report))
+    (listed,) = list_runs(demo)
+    assert (listed.id, listed.world_size) == (report["run"]["id"], 4)
+    assert listed.mfu == report["utilization"]["mfu"] > 0.4
+    assert listed.goodput == report["goodput"]["productive_ratio"]
+    assert listed.verdict == f"pipeline_bubble: {report['verdict'][0]['evidence']}"
+    # The job has continued since: the report is not of this run any more.
+    os.utime(document, (0, 0))
+    (listed,) = list_runs(demo)
+    assert (listed.mfu, listed.goodput, listed.verdict) == (None, None, None)
+
+
+def test_the_number_of_steps_is_that_of_the_last_row(demo: Path) -> None:
+    rows = rank_directory(demo, attempt=0, rank=0) / ROWS_FILE
+    rows.write_text('[6, 1, 2, 0, 0, {"forward": 2}]\n[7, 3, 2, 0, 0, {"forward": 2}]\n[8, 5')
+    (listed,) = list_runs(demo)
+    assert listed.steps == 8
+
+
+def test_damaged_and_foreign_directories_end_nothing(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parent = demo.parent
+    for name in ("cut", "future", "without"):
+        shutil.copytree(demo, parent / name)
+    (parent / "cut" / "run.json").write_text('{"version": 3')
+    (parent / "future" / "run.json").write_text('{"version": 99}')
+    (parent / "without" / "run.json").unlink()
+    (parent / "part").mkdir()
+    shutil.copytree(demo, parent / "part" / "bad rank")
+    (rank_directory(parent / "part" / "bad rank", attempt=0, rank=2) / "rank.json").write_text("[]")
+    (parent / "notes" / "attempt-x").mkdir(parents=True)
+    (parent / "loop").symlink_to(parent)
+    with pytest.raises(SystemExit) as ended:
+        main(["ls", str(parent), "--format", "json"])
+    assert ended.value.code == 0
+    listed = {Path(run["path"]).name: run for run in json.loads(capsys.readouterr().out)}
+    assert sorted(listed) == ["bad rank", "cut", "demo", "future", "without"]
+    assert {name: run["state"] for name, run in listed.items() if name != "bad rank"} == {
+        "cut": "damaged",
+        "demo": "done",
+        "future": "damaged",
+        "without": "damaged",
+    }
+    for name, word in (
+        ("cut", "run.json"),
+        ("future", "format 99"),
+        ("without", "run.json"),
+        ("bad rank", "rank.json"),
+    ):
+        assert word in listed[name]["problem"]
+        assert "\n" not in listed[name]["problem"]
+    with pytest.raises(SystemExit):
+        main(["ls", str(parent)])
+    text = capsys.readouterr().out
+    assert "damaged" in text
+    assert text.rstrip().endswith("5 runs")
+
+
+def test_a_silent_run_of_another_host_is_not_called_dead(demo: Path) -> None:
+    """Its process may be alive: this host cannot know."""
+    manifest = rank_directory(demo, attempt=0, rank=1) / "rank.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "ending": None, "ended_wall_ns": None}))
+    (listed,) = list_runs(demo)
+    assert listed.state is RunState.SILENT
+
+
+@pytest.mark.parametrize(("words", "sentence"), [(["missing"], "is not a directory"), (["empty"], "no run below")])
+def test_a_directory_without_runs(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit):
+        main(["ls", str(tmp_path / words[0])])
+    captured = capsys.readouterr()
+    assert sentence in captured.out + captured.err

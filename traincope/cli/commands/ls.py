@@ -1,0 +1,73 @@
+"""`traincope ls`: the runs below a directory."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from traincope.cli.answers import add_format
+from traincope.errors import UsageError
+from traincope.printable import printable
+from traincope.record.session.identity import DEFAULT_ROOT
+from traincope.report.run_list import ListedRun, RunState, list_runs
+from traincope.units import count, share
+
+STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
+COLUMNS = ("run", "state", "ranks", "steps", "MFU", "goodput", "start (UTC)", "verdict")
+
+
+class Ls:
+    name = "ls"
+    help = "list the runs below a directory: state, ranks, steps, MFU, goodput, start and verdict"
+    example = "traincope ls traincope_runs"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "directory", type=Path, nargs="?", default=Path(DEFAULT_ROOT), metavar="DIR", help="default: %(default)s"
+        )
+        add_format(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        directory = arguments.directory
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is not a directory; give one with runs below it")
+        runs = list(list_runs(directory))
+        if arguments.format == "json":
+            print(json.dumps([{**asdict(run), "path": str(run.path)} for run in runs], indent=1))
+        elif not runs:
+            print(f"no run below {directory}")
+        else:
+            _show(runs, directory, Console())
+        return 0
+
+
+def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        is_text = column in ("run", "state", "verdict")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    for run in runs:
+        table.add_row(*_cells(run, directory))
+    console.print(table)
+    console.print(Text(count(len(runs), "run"), style="dim"))
+
+
+def _cells(run: ListedRun, directory: Path) -> tuple[str | Text, ...]:
+    start = run.started_wall_ns
+    return (
+        printable(os.path.relpath(run.path, directory)),
+        Text(run.state.value, style=STYLES.get(run.state, "")),
+        "-" if run.world_size is None else f"{run.world_size:,}",
+        "-" if run.steps is None else f"{run.steps:,}",
+        "-" if run.mfu is None else share(run.mfu),
+        "-" if run.goodput is None else share(run.goodput),
+        "-" if start is None else f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%d %H:%M}",
+        Text(printable(run.problem or run.verdict or "-")),
+    )

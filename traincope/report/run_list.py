@@ -1,0 +1,191 @@
+"""List of the runs below a directory, each from its small files only: manifests, notes, and its last report.
+
+No records are read, so a thousand runs take seconds. A damaged run is listed with the reason.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from traincope.errors import TraincopeError
+from traincope.events import CLEAN
+from traincope.store.job.hang_notices import HangNotice, read_notices
+from traincope.store.job.launcher import notes_path, read_notes
+from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
+from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, TILES_DIRECTORY, attempt_number
+from traincope.store.lines import parse, read_object
+from traincope.tiles.storage import DOCUMENT_FILE
+
+MAX_DEPTH = 6
+"""Deepest level below the directory at which runs are looked for."""
+SILENT_SECONDS = 300.0
+"""Age of the newest row up to which a run on another host counts as running. Agents write rows every few seconds."""
+TAIL_BYTES = 64 << 10
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    HUNG = "hung"
+    """It runs, and its agent has announced a hang since its last step."""
+    DONE = "done"
+    """All of its ranks ended cleanly."""
+    DEAD = "dead"
+    """A rank ended otherwise, or was killed."""
+    SILENT = "silent"
+    """Nothing new, and its processes are on another host."""
+    IMPORTED = "imported"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """One run. None: unknown without reading its records."""
+
+    path: Path
+    state: RunState
+    id: str | None = None
+    world_size: int | None = None
+    attempts: int | None = None
+    started_wall_ns: int | None = None
+    steps: int | None = None
+    mfu: float | None = None
+    goodput: float | None = None
+    verdict: str | None = None
+    """The announced hang of a hung run, otherwise the first finding of its last report."""
+    problem: str | None = None
+    """Why it is damaged, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LastAttempt:
+    directory: Path | None
+    ranks: tuple[RankInfo, ...] = ()
+    problem: str | None = None
+    rows: tuple[Path, ...] = field(default_factory=tuple)
+
+
+def list_runs(directory: Path) -> Iterator[ListedRun]:
+    """Yield the runs below `directory`, or itself, in the order of their paths."""
+    for path in find_runs(directory):
+        try:
+            yield _listed(path)
+        except (TraincopeError, OSError) as error:
+            yield ListedRun(path=path, state=RunState.DAMAGED, problem=" ".join(str(error).split()))
+
+
+def find_runs(directory: Path) -> Iterator[Path]:
+    """Yield run directories. It follows no links, and skips what it may not read."""
+    base = len(directory.parts)
+    for name, folders, files in os.walk(directory):
+        path = Path(name)
+        folders.sort()
+        if RUN_FILE in files or any(attempt_number(path / folder) is not None for folder in folders):
+            folders.clear()
+            yield path
+        elif len(path.parts) - base >= MAX_DEPTH:
+            folders.clear()
+
+
+def _listed(run: Path) -> ListedRun:
+    info, attempts = read_run_info(run), _attempts(run)
+    last = _last_attempt(attempts)
+    document = _document(run, last)
+    notice = _notice(run, last)
+    state = RunState.IMPORTED if info.imported else _state(run, last, notice, world_size=info.world_size)
+    hangs = notice is not None and state is RunState.HUNG
+    return ListedRun(
+        path=run,
+        state=state,
+        id=info.id,
+        world_size=info.world_size,
+        attempts=len(attempts),
+        started_wall_ns=info.started_wall_ns,
+        steps=_steps(last),
+        mfu=_number(document, "utilization", "mfu"),
+        goodput=_number(document, "goodput", "productive_ratio"),
+        verdict=notice.sentence if hangs and notice is not None else _verdict(document),
+        problem=last.problem,
+    )
+
+
+def _attempts(run: Path) -> list[Path]:
+    return sorted(path for path in run.glob("attempt-*") if attempt_number(path) is not None)
+
+
+def _last_attempt(attempts: list[Path]) -> _LastAttempt:
+    """Manifests of the last attempt. The first that cannot be read is the problem."""
+    if not attempts:
+        return _LastAttempt(directory=None)
+    ranks, problem = [], None
+    directories = sorted(path.parent for path in attempts[-1].glob(f"rank-*/{RANK_FILE}"))
+    for directory in directories:
+        try:
+            ranks.append(read_rank_info(directory))
+        except TraincopeError as error:
+            problem = problem or str(error)
+    rows = tuple(path for directory in directories if (path := directory / ROWS_FILE).is_file())
+    return _LastAttempt(directory=attempts[-1], ranks=tuple(ranks), problem=problem, rows=rows)
+
+
+def _state(run: Path, last: _LastAttempt, notice: HangNotice | None, *, world_size: int) -> RunState:
+    if last.directory is None or not last.ranks:
+        return RunState.DEAD
+    endings = [rank.ending for rank in last.ranks]
+    if len(last.ranks) >= world_size and all(ending == CLEAN for ending in endings):
+        return RunState.DONE
+    number = attempt_number(last.directory)
+    ended_by_signal = any(note.attempt == number for note in read_notes(notes_path(run)))
+    if ended_by_signal or any(ending not in (None, CLEAN) for ending in endings):
+        return RunState.DEAD
+    running = [rank.process.is_running() if rank.process else None for rank in last.ranks if rank.ending is None]
+    if any(running):
+        return RunState.RUNNING if notice is None else RunState.HUNG
+    if running and all(each is False for each in running):
+        return RunState.DEAD
+    if time.time() - max((path.stat().st_mtime for path in last.rows), default=0.0) < SILENT_SECONDS:
+        return RunState.RUNNING if notice is None else RunState.HUNG
+    return RunState.SILENT
+
+
+def _notice(run: Path, last: _LastAttempt) -> HangNotice | None:
+    """The newest hang of the last attempt, unless a step was written since it was announced."""
+    number = None if last.directory is None else attempt_number(last.directory)
+    notices = [notice for notice in read_notices(run) if notice.attempt == number]
+    newest_row_ns = max((path.stat().st_mtime_ns for path in last.rows), default=0)
+    return notices[-1] if notices and notices[-1].at_wall_ns >= newest_row_ns else None
+
+
+def _steps(last: _LastAttempt) -> int | None:
+    """Number of the last step in the rows of the lowest rank, counted from 1."""
+    if not last.rows:
+        return None
+    with last.rows[0].open("rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+        lines = file.read().decode(errors="replace").split("\n")[:-1]
+    steps = [row[0] for line in reversed(lines) if isinstance(row := parse(line), list) and row]
+    return next((step + 1 for step in steps if type(step) is int), None)
+
+
+def _document(run: Path, last: _LastAttempt) -> dict[str, Any]:
+    """The report that the last agent left, if it is not older than the last attempt. Empty without one."""
+    documents = sorted(run.glob(f"{TILES_DIRECTORY}/*/{DOCUMENT_FILE}"), key=lambda path: path.stat().st_mtime_ns)
+    if not documents or last.directory is None:
+        return {}
+    manifests = [path.stat().st_mtime_ns for path in last.directory.glob(f"rank-*/{RANK_FILE}")]
+    return read_object(documents[-1]) if documents[-1].stat().st_mtime_ns >= max(manifests, default=0) else {}
+
+
+def _number(document: dict[str, Any], part: str, name: str) -> float | None:
+    values = document.get(part)
+    value = values.get(name) if isinstance(values, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _verdict(document: dict[str, Any]) -> str | None:
+    findings = document.get("verdict")
+    first = findings[0] if isinstance(findings, list) and findings else None
+    return f"{first.get('kind')}: {first.get('evidence')}" if isinstance(first, dict) else None
