@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv-integrations"
+EXTENSIONS = {"TORCH_EXTENSIONS_DIR": str(FOLDER / "torch_extensions"), "DS_ACCELERATOR": "cpu"}
+"""Variables of an environment that compiles: where, and that it needs nothing for a GPU."""
 TRACKERS = ("wandb==0.30.0", "mlflow-skinny==3.17.2", "tensorboard==2.21.0")
 PACKAGES = {
     "hugging_face": ("transformers==5.24.0", "accelerate==1.15.0", *TRACKERS),
@@ -39,7 +41,7 @@ def build(name: str, packages: tuple[str, ...]) -> None:
     (place / "project.pth").write_text(SEES_THE_PROJECT.format(sysconfig.get_path("purelib")))
     pip = (str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     # DeepSpeed's set-up imports the torch of this environment.
-    variables = {**os.environ, "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+    variables = {**os.environ, "DS_BUILD_OPS": "0", **EXTENSIONS}
     subprocess.run([*pip, "--no-build-isolation", *packages], check=True, env=variables)
     if name in COMPILED:
         subprocess.run([str(python_of(name)), "-c", COMPILED[name]], check=True, env=variables)
