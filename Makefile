@@ -67,7 +67,7 @@ compat:
 	@$(COMPAT)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' 'isal>=1.7' 'msgspec>=0.19' 'numpy>=1.26' 'rich>=13.7' $(PIP_ARGS)
 	@$(COMPAT)/bin/python -m tests.compat
 
-# ROWS="2.13.0@3.12 2.12.0@3.11" tests only these. CUDA=1 also installs torch where the index has its CUDA build only.
+# ROWS="2.13.0@3.12 2.12.0@3.11" tests only these. CUDA=1 also installs torch where only a CUDA build is offered.
 compat-matrix: setup
 	@$(BIN)/python -m tests.compat_matrix $(ROWS)
 

@@ -71,8 +71,8 @@ def on_page_content(html: str, page: Page, **_: object) -> None:
             f"{tag}: {expected[tag]}, here {counts[tag]}" for tag in COMPARED if counts[tag] != expected[tag]
         ]
         logger.warning(
-            "%s has another structure on the site (%s): put a blank line before each list and table, and indent by four "
-            "spaces in lists",
+            "%s has another structure on the site (%s): put a blank line before each list and table, and indent by "
+            "four spaces in lists",
             _in_repository(page.file.src_uri),
             "; ".join(differences),
         )

@@ -2,9 +2,11 @@
 
 Two gloo processes train DDP with accumulation, call each operation once, and run a pipeline. A table shows what was
 recorded, and which probes are on. Exit code 1 if something fails that must work; a pipeline that this torch cannot run
-is shown and is not a failure.
+is shown and is not a failure. `--json FILE` writes the same outcomes, for `tests.compat_matrix`.
 """
 
+import argparse
+import json
 import platform
 import sys
 import tempfile
@@ -29,6 +31,8 @@ from traincope.timeline import RankTimeline, Timeline, match_instances
 STEPS, MICROBATCHES = 5, 2
 LATE_NS = 100_000_000
 LATE_RANK = 1
+PATIENCE = 6.0
+"""A CUDA build of torch takes minutes to load from a cold disk."""
 
 COMMON = ("all_reduce", "all_reduce", "broadcast", "reduce", "all_gather", "all_gather", "gather", "scatter")
 EXPECTED = {rank: [*COMMON, "all_reduce", direct, "barrier"] for rank, direct in enumerate(("send", "recv"))}
@@ -228,14 +232,28 @@ def show(checks: list[Check], probes: dict[str, str]) -> None:
     console.print(table)
 
 
+def outcomes(checks: list[Check], probes: dict[str, str]) -> dict[str, object]:
+    """The same as JSON: what `tests.compat_matrix` makes a row of."""
+    return {
+        "build": "CPU" if torch.version.cuda is None else "CUDA build, on CPU",
+        "failed": [check.name for check in checks if not check.passed],
+        "absent_probes": sorted(name for name, state in probes.items() if state.startswith("absent")),
+    }
+
+
 def main() -> int:
-    pool = Pool(2)
+    parser = argparse.ArgumentParser(description="check the recorder under the installed torch")
+    parser.add_argument("--json", type=Path, help="file for the outcomes")
+    file: Path | None = parser.parse_args().json
+    pool = Pool(2, patience=PATIENCE)
     try:
         with tempfile.TemporaryDirectory() as directory:
             checks, probes = examine(pool, Path(directory))
     finally:
         pool.stop()
     show(checks, probes)
+    if file:
+        file.write_text(json.dumps(outcomes(checks, probes)))
     return int(any(check.must and not check.passed for check in checks))
 
 

@@ -55,10 +55,10 @@ class Environment:
 
 
 @contextmanager
-def environment(wheel: Path, extra: str = "") -> Iterator[Environment]:
+def environment(wheel: Path, extra: str = "", *, python: str = sys.executable) -> Iterator[Environment]:
     """Make an environment with pinned versions, and delete it afterwards."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as empty:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
         place = Environment(bin=Path(folder) / "bin", directory=Path(empty))
         wanted = f"traincope[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
         pinned = ("-c", str(ROOT / "constraints.txt"), *shlex.split(os.environ.get("PIP_ARGS", "")))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat_matrix import PYTHONS, Unavailable, interpreter
 from tests.ingest.writing import complete, kineto
 from tests.release.distribution import ROOT
 from tests.release.environments import Environment, environment
@@ -76,6 +77,18 @@ def test_offline_commands_work(base: Environment, command: str, output: str) -> 
     done = base.run("traincope", *words(command))
     assert (done.returncode, done.stderr) == (0, "")
     assert output in done.stdout
+
+
+@pytest.mark.parametrize("version", PYTHONS[1:])
+def test_a_later_python_reports_too(wheel: Path, version: str) -> None:
+    try:
+        python = interpreter(version)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with environment(wheel, python=python) as place:
+        done = place.run("traincope", "report", DEMO, "--format", "json")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout) == json.loads((DEMO / "expected.json").read_text())
 
 
 def test_every_explanation_is_there(base: Environment) -> None:

@@ -44,8 +44,10 @@ class RankFailed(Exception):
 class Pool:
     """`size` spawned processes, started when first needed."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, patience: float = 1.0) -> None:
+        """`patience` is a factor on all time limits."""
         self.size = size
+        self._patience = patience
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
         self._directory: str | None = None
@@ -57,7 +59,8 @@ class Pool:
             self._start()
         for connection in self._connections:
             connection.send((function, arguments))
-        results, reports = self._collect(time.monotonic() + timeout_seconds, limit=timeout_seconds)
+        limit = timeout_seconds * self._patience
+        results, reports = self._collect(time.monotonic() + limit, limit=limit)
         if reports:
             self.stop()
             raise RankFailed(reports)
@@ -87,7 +90,7 @@ class Pool:
             child_end.close()
             self._processes.append(process)
             self._connections.append(parent_end)
-        limit = START_SECONDS + START_SECONDS_PER_RANK * self.size
+        limit = (START_SECONDS + START_SECONDS_PER_RANK * self.size) * self._patience
         _, reports = self._collect(time.monotonic() + limit, limit=limit)
         if reports:
             self.stop()
