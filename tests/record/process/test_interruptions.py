@@ -1,5 +1,7 @@
 """Compilations of a real torch.compile are intervals in the step in which they happen, and a term of its ledger."""
 
+import subprocess
+import sys
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -53,6 +55,17 @@ def evaluate_then_train(directory: Path) -> None:
     torch._dynamo.reset()
 
 
+IMPORTED_LATE = """
+import sys, torch, traincope
+module = torch.nn.Linear(4, 4).eval()
+with traincope.run(sys.argv[1], budget=None):
+    assert "torch._dynamo.callback" not in sys.modules
+    model = torch.compile(module, backend=lambda graph, _: graph.forward)
+    with torch.no_grad():
+        model(torch.ones(2, 4))
+"""
+
+
 def compilations(rank: RankRecords) -> dict[int, int]:
     """Step -> ns."""
     main = rank.thread("main")
@@ -94,3 +107,9 @@ def test_a_compilation_in_an_evaluation_is_not_evaluation(tmp_path: Path) -> Non
     assert int((evaluating.ends_ns - evaluating.starts_ns).sum()) == whole - found[NO_STEP] - found[1]
     marks = [fault.lasted_ns for fault in analysis.faults if fault.kind is FaultKind.EVALUATION]
     assert 0 < sum(filter(None, marks)) <= whole - found[NO_STEP] - found[1]
+
+
+def test_the_first_compilation_is_seen_before_any_step(tmp_path: Path) -> None:
+    """TorchDynamo is imported after the recording began. Runs in a process of its own, which has not imported it."""
+    subprocess.run([sys.executable, "-c", IMPORTED_LATE, str(tmp_path / "run")], check=True)
+    assert compilations(read_run(tmp_path / "run").ranks[0]).keys() == {NO_STEP}

@@ -236,6 +236,7 @@ class Phases:
                     self.roots.add(module)
             else:
                 phase = EVALUATION
+                recorder.before_evaluation()
         name = recorder.names.intern(type(module).__name__)
         return self.begin(phase, name)
 

@@ -174,6 +174,12 @@ class Recorder:
         if threading.get_ident() == self.main_thread and begins_step():
             self.tick()
 
+    def before_evaluation(self) -> None:
+        """Note that the calling thread evaluates: before the first step, nothing else shows what was imported."""
+        if threading.get_ident() == self.main_thread and len(sys.modules) != self._num_modules:
+            self._num_modules = len(sys.modules)
+            _call(self._now_and_then)
+
     def between_steps(self, listener: Callable[[], None]) -> None:
         """Call `listener` on the training thread at every boundary of steps. Repeated registrations count once.
 
