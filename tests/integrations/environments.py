@@ -12,8 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv-integrations"
-EXTENSIONS = {"TORCH_EXTENSIONS_DIR": str(FOLDER / "torch_extensions"), "DS_ACCELERATOR": "cpu"}
-"""Variables of an environment that compiles: where, and that it needs nothing for a GPU."""
 TRACKERS = ("wandb==0.30.0", "mlflow-skinny==3.17.2", "tensorboard==2.21.0")
 PACKAGES = {
     "hugging_face": ("transformers==5.24.0", "accelerate==1.15.0", *TRACKERS),
@@ -21,8 +19,6 @@ PACKAGES = {
     "deepspeed": ("deepspeed==0.19.8",),
 }
 """Environment -> its packages."""
-COMPILED = {"deepspeed": "from deepspeed.ops.op_builder.cpu import ShmCommBuilder; ShmCommBuilder().load()"}
-"""Environment -> code that compiles what its first training would compile, with a time limit."""
 SEES_THE_PROJECT = "import site; site.addsitedir({!r})\n"
 """Line of a .pth file. It also follows the .pth file of the editable install."""
 
@@ -41,10 +37,7 @@ def build(name: str, packages: tuple[str, ...]) -> None:
     (place / "project.pth").write_text(SEES_THE_PROJECT.format(sysconfig.get_path("purelib")))
     pip = (str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     # DeepSpeed's set-up imports the torch of this environment.
-    variables = {**os.environ, "DS_BUILD_OPS": "0", **EXTENSIONS}
-    subprocess.run([*pip, "--no-build-isolation", *packages], check=True, env=variables)
-    if name in COMPILED:
-        subprocess.run([str(python_of(name)), "-c", COMPILED[name]], check=True, env=variables)
+    subprocess.run([*pip, "--no-build-isolation", *packages], check=True, env={**os.environ, "DS_BUILD_OPS": "0"})
     made.write_text("\n".join(packages))
 
 

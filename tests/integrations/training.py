@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.environments import EXTENSIONS, python_of
+from tests.integrations.environments import python_of
 from traincope.analysis import analyze
 from traincope.events import Kind
 from traincope.report import to_document, to_json
@@ -64,7 +64,7 @@ def train(
         "WANDB_DIR": str(folder),
         "MLFLOW_TRACKING_URI": f"file:{folder}/mlruns",
         "MLFLOW_ALLOW_FILE_STORE": "true",
-        **EXTENSIONS,
+        "DS_ACCELERATOR": "cpu",
         **more,
     }
     program_path = str(PROGRAMS / f"{program}.py")
