@@ -1,4 +1,4 @@
-"""Environments of packages that are no dependency of traincope: tools that read its files, or that start trainings.
+"""Environments of packages on which traincope does not depend: tools that read its files, or that start trainings.
 
 They are made once, next to `.venv`; `make clean` removes them. A package that does not install is reported, and what it
 would check is not checked.

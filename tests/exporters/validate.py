@@ -54,7 +54,7 @@ sums = chosen.groupby(["axis", "kind"], observed=True)["duration_ns"].sum()
 rows = sorted([axis, kind, int(value)] for (axis, kind), value in sums.items())
 print(json.dumps([rows, len(frame), int(frame["rank"].astype(int).sum())]))
 """
-TABLES = {"duckdb": (("duckdb",), DUCKDB), "polars": (("polars",), POLARS), "pandas": (("pandas", "pyarrow"), PANDAS)}
+TABLES = {"duckdb": (("duckdb",), DUCKDB), "polars": (("polars",), POLARS), "pandas": (("pandas",), PANDAS)}
 """Packages, and a program that prints rows of the query, number of events, and the sum of their ranks."""
 
 
@@ -68,7 +68,7 @@ def main() -> int:
 def table_reader(name: str) -> tuple[str, str]:
     """The reader must find the sums that are known on paper, and in the demo those of the recorded events."""
     packages, program = TABLES[name]
-    python = environment("exports", *packages)
+    python = environment("exports", *packages, on_ours=True)
     if python is None:
         return name, f"not validated: {' '.join(packages)} does not install"
     for timeline, known in ((two_ranks(), OF_TWO_RANKS), (open_run(DEMO), None)):
@@ -105,7 +105,7 @@ def totals(timeline: Timeline) -> tuple[int, int]:
 def collector_in_between() -> tuple[str, str]:
     """Rotel, a collector of its own (Rust), receives a run and sends it on: nothing may be lost or changed."""
     name = "rotel"
-    python = environment("exports", "rotel")
+    python = environment("exports", "rotel", on_ours=True)
     if python is None:
         return name, "not validated: rotel does not install"
     with collector("grpc") as direct:

@@ -33,7 +33,7 @@ class Launch:
     """Command that starts the whole in other surroundings."""
     variables: dict[str, str] = field(default_factory=dict)
     ranks: int = 2
-    says: str = ""
+    unrecorded: str = ""
     """A further sentence of `traincope run`: what is not seen."""
 
 
@@ -89,11 +89,11 @@ def check(launch: Launch, folder: Path, *, python: str = sys.executable) -> None
     assert len(bare.losses) == launch.ranks
     assert plain_lines(recorded.out) == plain_lines(bare.out)
     assert plain_lines(recorded.err) == plain_lines(bare.err)
-    says = [line for line in recorded.err.splitlines() if line.startswith("traincope: ")]
-    assert says[0].startswith(f"traincope: recorded {launch.ranks} rank"), says
-    assert ", 2 times" not in says[0]
-    assert launch.says in recorded.err
-    assert ("not recorded" in recorded.err) == bool(launch.says)
+    printed = [line for line in recorded.err.splitlines() if line.startswith("traincope: ")]
+    assert printed[0].startswith(f"traincope: recorded {launch.ranks} rank"), printed
+    assert ", 2 times" not in printed[0]
+    assert launch.unrecorded in recorded.err
+    assert ("not recorded" in recorded.err) == bool(launch.unrecorded)
     records = read_run(out)
     assert (records.attempts, records.problems) == (1, ())
     assert {rank.rank: rank.info.ending for rank in records.ranks} == dict.fromkeys(range(launch.ranks), CLEAN)

@@ -62,12 +62,12 @@ COMPANY = (
     Launch(
         name="a rank that starts another torch program",
         words=torchrun("launched", "evaluation"),
-        says=BELOW.format(2, "s"),
+        unrecorded=BELOW.format(2, "s"),
     ),
     Launch(
         name="`async_save` of torch in a process of its own",
         words=torchrun("launched", "background checkpoint"),
-        says=BELOW.format(2, "s"),
+        unrecorded=BELOW.format(2, "s"),
     ),
 )
 
@@ -111,7 +111,7 @@ BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 
 def table() -> str:
     launches = (*QUICK, *LAUNCHES, *SLURM, *COMPANY, INJECTION, *(launch for tool in TOOLS.values() for launch in tool))
-    rows = [f"| {launch.name} | {launch.ranks} | {launch.says.partition(': ')[2]} |" for launch in launches]
+    rows = [f"| {launch.name} | {launch.ranks} | {launch.unrecorded.partition(': ')[2]} |" for launch in launches]
     return "\n".join(
         ["| started by, or in the company of | ranks recorded | not recorded |", "|---|---|---|", *rows, ""]
     )
