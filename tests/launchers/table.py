@@ -83,18 +83,12 @@ TOOLS: dict[str, tuple[Launch, ...]] = {
     "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0"), ranks=1),),
     "accelerate": (
         Launch(
-            name="`accelerate launch`",
+            name="`accelerate launch --cpu`",
             words=lambda python, folder: [
-                *(python, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"),
-                *("--mixed_precision", "no", "--dynamo_backend", "no", TRAINING, folder),
+                *(python, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"),
+                *("--mixed_precision", "no", "--dynamo_backend", "no", TRAINING, folder, "alone"),
             ],
-        ),
-    ),
-    "deepspeed": (
-        Launch(
-            name="`deepspeed`",
-            words=lambda python, folder: [f"{Path(python).parent}/deepspeed", "--num_gpus", "2", TRAINING, folder],
-            variables={"DS_ACCELERATOR": "cpu"},
+            ranks=1,
         ),
     ),
     "nbclient ipykernel": (
@@ -102,7 +96,6 @@ TOOLS: dict[str, tuple[Launch, ...]] = {
         Launch(name="a notebook in which a cell failed", words=notebook("failing"), ranks=1),
         Launch(name="ranks that a notebook forks", words=notebook("forked")),
     ),
-    "wandb": (Launch(name="`wandb` offline, with `watch`", words=torchrun("launched", "wandb")),),
 }
 """Package -> what runs with it."""
 

@@ -61,7 +61,7 @@ def train(folder: str, company: str = "", *, in_group: bool = True) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     losses = []
-    with alongside(company, folder, model) as tool:
+    with alongside(company) as tool:
         for step, batch in enumerate(DataLoader(torch.randn(4 * STEPS, 8), batch_size=4, **loading(company))):
             if step == MIDDLE:
                 in_the_middle(company, folder, model)
@@ -89,7 +89,7 @@ def loading(company: str) -> dict[str, object]:
 
 
 @contextmanager
-def alongside(company: str, folder: str, model: nn.Module) -> Iterator[Callable[[], object]]:
+def alongside(company: str) -> Iterator[Callable[[], object]]:
     """Another tool around the training. Yields what it calls at the end of each step."""
     if company == "torch.profiler":
         schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
@@ -100,12 +100,6 @@ def alongside(company: str, folder: str, model: nn.Module) -> Iterator[Callable[
             yield profile.step
         assert len(traced) == 1
         assert traced[0] > 10
-    elif company == "wandb":
-        import wandb
-
-        with wandb.init(mode="offline", dir=folder) as run:
-            run.watch(model, log="all", log_freq=1)
-            yield lambda: run.log({"step": 1})
     else:
         yield lambda: None
 
