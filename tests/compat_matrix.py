@@ -80,7 +80,7 @@ def tested(torch: str, python: str) -> tuple[str, bool]:
 
 
 def needs_cuda(packages: list[str], python: str) -> bool:
-    """Return True if pip would install libraries of CUDA. Nothing is downloaded. Raises Unavailable."""
+    """Return True if pip would install libraries of CUDA. Raises Unavailable."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     for_python = ["--python-version", python, "--only-binary", ":all:", "--target", "unused"]
     planned = json.loads(run([*pip, *for_python, *packages], "pip finds no wheel"))["install"]
