@@ -313,7 +313,7 @@ HARDWARE = (
     Case(alert="GpuNvlink", series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x100"}, minute=6),
 )
 
-FOUR_RANKS = {f"traincope_steps_total{{{rank(number)}}}": "0+30x100" for number in range(4)}
+FOUR_RANKS = {f"traincope_step_duration_seconds{{{rank(number)}}}": "30x100" for number in range(4)}
 SPEED = (
     # The three others wait 18 s per minute for rank 2: 0.3 / 3 of each one's time; for all others together a thirtieth.
     Case(

@@ -8,7 +8,7 @@ from traincope.metrics.metric import Fold, Metric, Type, Unit
 
 HEADER = f"""# Metrics
 
-Metrics of a running job, in Prometheus and OpenTelemetry, generated from `traincope/metrics/catalogue.py`.
+Metrics of a running job, generated from `traincope/metrics/catalogue.py`.
 Every series has the labels `run` and `host`. A rank has at most {MAX_FOLDED_PER_RANK} series of its own: metrics marked
 sum, max or min cover the ranks of a node, and those marked omitted are left out.
 With `TRAINCOPE_METRICS_PER_RANK=on`, a rank has at most {MAX_SERIES_PER_RANK[1]}, at level 2 {MAX_SERIES_PER_RANK[2]}
