@@ -162,6 +162,34 @@ def test_a_deadline_sets_the_utilization() -> None:
     assert days(parameters=70e9, tokens=15e12, gpus=8192, peak_flops=989.4e12, mfu=mfu) == pytest.approx(17)
 
 
+@pytest.mark.parametrize(
+    ("zero", "gib"),
+    [(0, [141.9, 152.4, 173.3]), (1, [55.6, 66.1, 87.0]), (2, [41.3, 51.7, 72.7]), (3, [26.9, 37.4, 58.3])],
+)
+def test_70b_on_64_gpus_by_sequence_and_stage_of_zero(zero: int, gib: list[float]) -> None:
+    """Rank 0 has 35.28e9 parameters over tp 4: 4 bytes each, and 12 shared by dp 8, with stage 1."""
+    layout = Layout(tp=4, pp=2, dp=8, zero=zero, microbatches=64)
+    held = [
+        memory(read_model("llama3-70b", sequence=sequence), layout=layout, precision=Precision(), policy=FLASH)
+        for sequence in (2048, 4096, 8192)
+    ]
+    assert [max(rank.total for rank in ranks) / (1 << 30) for ranks in held] == pytest.approx(gib, abs=0.05)
+    if zero == 1:
+        states = held[0][0].states.total
+        assert states == pytest.approx((4 + 12 / 8) * 35.28e9 / 4, rel=1e-3)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("model", "sequence", "gpus", "batch", "mfu"),
+    [("llama3-70b", 8192, 64, 512, 0.676), ("llama3-70b", 8192, 512, 1024, 0.667), ("llama2-7b", 4096, 8, 256, 0.650)],
+)
+def test_the_best_layouts_of_the_exercises(model: str, sequence: int, gpus: int, batch: int, mfu: float) -> None:
+    cluster = Cluster(accelerator=H100, gpus=gpus)
+    best = found(read_model(model, sequence=sequence), cluster=cluster, batch=batch).ranked[0]
+    assert best.prediction.expected_mfu == pytest.approx(mfu, abs=0.001)
+
+
 # -- configurations -------------------------------------------------------------------------------
 
 MIXTURE = replace(SMALL, experts=Experts(count=8, top_k=2, ffn=256))

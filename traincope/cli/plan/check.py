@@ -105,7 +105,7 @@ class PlanCheck:
 def read_plan(path: Path, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
     """Read a plan of any framework. `shape`: the model, if the plan does not give it.
 
-    Raises UsageError for a file that is no plan, and ConfigError for an unusable configuration of `traincope train`.
+    Raises UsageError for any other file, and ConfigError for an unusable configuration of `traincope train`.
     """
     try:
         text = path.read_text(encoding="utf-8")
