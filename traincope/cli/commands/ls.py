@@ -20,7 +20,12 @@ from traincope.report.run_list import ListedRun, RunState, list_runs
 from traincope.units import count, share
 
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
-COLUMNS = ("run", "state", "ranks", "steps", "MFU", "goodput", "start (UTC)", "verdict")
+RUN, VERDICT = "run", "verdict"
+WIDTHS = {"state": 8, "ranks": 6, "steps": 6, "MFU": 6, "goodput": 7, "start (UTC)": 16}
+"""Column -> its width. Names of runs have the rest of 80 characters, and verdicts what a wider terminal has more."""
+NARROW = 80
+NAME_WIDTH = NARROW - sum(width + 2 for width in WIDTHS.values())
+MIN_VERDICT = 20
 
 
 class Ls:
@@ -50,11 +55,13 @@ class Ls:
 
 def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        is_text = column in ("run", "state", "verdict")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    verdicts = console.width - NARROW - 2
+    widths = {RUN: NAME_WIDTH, **WIDTHS, **({VERDICT: verdicts} if verdicts >= MIN_VERDICT else {})}
+    for column, width in widths.items():
+        justify = "left" if column in (RUN, "state", VERDICT) else "right"
+        table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
     for run in runs:
-        table.add_row(*_cells(run, directory))
+        table.add_row(*_cells(run, directory)[: len(widths)])
     console.print(table)
     console.print(Text(count(len(runs), "run"), style="dim"))
 
@@ -68,6 +75,6 @@ def _cells(run: ListedRun, directory: Path) -> tuple[str | Text, ...]:
         "-" if run.steps is None else f"{run.steps:,}",
         "-" if run.mfu is None else share(run.mfu),
         "-" if run.goodput is None else share(run.goodput),
-        "-" if start is None else f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%d %H:%M}",
+        f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%d %H:%M}" if start else "-",
         Text(printable(run.problem or run.verdict or "-")),
     )
