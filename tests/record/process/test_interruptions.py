@@ -66,6 +66,20 @@ with traincope.run(sys.argv[1], budget=None):
 """
 
 
+UNDER_DDP = """
+import sys, torch, torch.distributed as dist, traincope
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+module = torch.nn.Linear(4, 4)
+with traincope.run(sys.argv[1], budget=None):
+    model = torch.compile(torch.nn.parallel.DistributedDataParallel(module), backend="aot_eager")
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+print([reason for reason in torch._dynamo.utils.counters["graph_break"] if "thread_time_ns" in reason])
+"""
+
+
 def compilations(rank: RankRecords) -> dict[int, int]:
     """Step -> ns."""
     main = rank.thread("main")
@@ -113,3 +127,11 @@ def test_the_first_compilation_is_seen_before_any_step(tmp_path: Path) -> None:
     """TorchDynamo is imported after the recording began. Runs in a process of its own, which has not imported it."""
     subprocess.run([sys.executable, "-c", IMPORTED_LATE, str(tmp_path / "run")], check=True)
     assert compilations(read_run(tmp_path / "run").ranks[0]).keys() == {NO_STEP}
+
+
+def test_hooks_are_not_compiled(tmp_path: Path) -> None:
+    """TorchDynamo skips DDP's forward, and compiles the functions that it calls. A guard reads clocks, which breaks."""
+    words = [sys.executable, "-c", UNDER_DDP, str(tmp_path / "run")]
+    ended = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert ended.stdout == "[]\n"
+    assert "Dynamo does not know" not in ended.stderr

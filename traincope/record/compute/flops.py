@@ -134,6 +134,7 @@ class Flops:
 
         keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
+        self._is_compiling = torch.compiler.is_compiling
         self._on = True
         self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
         self._begin_graph, self._end_graph = guard(self._graph_begins), guard(self._graph_ended)
@@ -378,6 +379,8 @@ class Flops:
         return self._graphs.any and running_node().startswith(COMPILED_BACKWARD)
 
     def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if self._is_compiling():
+            return original(module, *args, **kwargs)
         thread = self._thread
         recomputing, products, result = thread.recomputing, self._enter(module), None
         thread.modules += 1
