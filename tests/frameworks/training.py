@@ -52,7 +52,8 @@ def train(case: Case, *, python: Path, directory: Path, run: Path | None) -> End
     command = [str(python), *([] if case.own_launcher else launcher), *words]
     if run is not None:
         command = [str(python), "-m", "traincope.cli.main", "run", "--out", str(run), "--", *command]
-    environment = {**os.environ, **SETTINGS, **case.environment}
+    built = python.parents[1] / "extensions"  # what a package compiles at its first use
+    environment = {**os.environ, **SETTINGS, "TORCH_EXTENSIONS_DIR": str(built), **case.environment}
     exit_code, printed = _run(command, environment=environment, directory=directory)
     output = printed.replace(str(directory), "DIRECTORY")
     return Ended(

@@ -13,6 +13,15 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS, EVERY = 12, 8, 32, 64, 16, 6
 
 
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(INPUTS, HIDDEN), nn.Linear(HIDDEN, OUTPUTS)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(inputs).relu())
+
+
 def evaluate(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     model.eval()
     with torch.no_grad():
@@ -27,8 +36,7 @@ def main(directory: str) -> None:
     data = TensorDataset(torch.randn(2 * STEPS * BATCH, INPUTS), torch.randn(2 * STEPS * BATCH, OUTPUTS))
     batches = DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data))
     held_out = torch.randn(BATCH, INPUTS), torch.randn(BATCH, OUTPUTS)
-    wrapped = DistributedDataParallel(nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, OUTPUTS)))
-    model = torch.compile(wrapped)
+    model = torch.compile(DistributedDataParallel(Model()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = [evaluate(model, *held_out)]
     for number, (inputs, targets) in enumerate(batches, start=1):
