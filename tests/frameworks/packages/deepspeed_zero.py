@@ -1,4 +1,4 @@
-"""DeepSpeed's engine at ZeRO stage 1, 2 or 3, with accumulation and a checkpoint."""
+"""DeepSpeed's engine at the given ZeRO stage, with accumulation and checkpoints."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ def main(directory: str, stage: str) -> None:
     settings = {
         "train_micro_batch_size_per_gpu": BATCH,
         "gradient_accumulation_steps": MICROBATCHES,
-        "zero_optimization": {"stage": int(stage), "stage3_param_persistence_threshold": 0},
+        "zero_optimization": {"stage": int(stage)},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1000,
