@@ -30,7 +30,7 @@ class MeasuredPeak:
 
 
 def cache_file(environment: Mapping[str, str]) -> Path | None:
-    """Path of the file, by the XDG base directory specification; None if there is no home directory."""
+    """Path of the file, by the XDG base directory specification; None without a home directory."""
     cache, home = environment.get("XDG_CACHE_HOME", ""), environment.get("HOME", "")
     if cache.startswith("/"):
         return Path(cache) / FILE

@@ -115,7 +115,7 @@ def test_other_masks_halve_nothing(tmp_path: Path, name: str) -> None:
 
 
 def test_layers_of_one_shape_that_differ_count_whole(tmp_path: Path) -> None:
-    """An encoder and a decoder of equal size: their products cannot be told apart."""
+    """An encoder and a decoder of equal size: their products look the same."""
     causal, free = CAUSAL["minus 10,000"], NOT_CAUSAL["no mask"]
     both = model_of(tmp_path / "run", lambda *qkv: causal(*qkv) + free(*qkv))
     assert both == (2 * WHOLE, 2 * WHOLE, 2 * WHOLE)

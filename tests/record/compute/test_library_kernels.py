@@ -14,7 +14,7 @@ from traincope.events import Phase, Work
 
 
 class NumpyProduct(torch.autograd.Function):
-    """A kernel that is no operator of torch, like those of Transformer Engine."""
+    """A kernel outside torch's operators, like those of Transformer Engine."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

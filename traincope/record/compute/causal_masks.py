@@ -48,7 +48,7 @@ def square_of(operator: str, call: dict[str, Any]) -> Square | None:
 
 
 class CausalMasks:
-    """What one step showed about its attention."""
+    """Masks of one step's attention."""
 
     def __init__(self) -> None:
         self._shares: dict[Square, list[Any]] = {}
