@@ -15,8 +15,8 @@ class DeepSpeedMonitor:
     >>> engine, *_ = deepspeed.initialize(...)
     >>> engine.monitor = DeepSpeedMonitor(engine)
 
-    The engine's own monitor still receives each event. DeepSpeed sends events on rank 0. To send the loss it reads it
-    from the GPU, which waits for the device, as with any monitor of DeepSpeed.
+    Every rank records. DeepSpeed sends events on rank 0 only: the learning rate, the scale of the loss, and the loss of
+    a pipeline. The engine's own monitor still receives each event.
     """
 
     enabled = True
