@@ -1,11 +1,19 @@
 """Record of an exception: its message and the places of its traceback, without calling its code."""
 
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
-from traincope.record.session.ending import MAX_FRAMES, MAX_MESSAGE_CHARACTERS, ending_of, frames_of, message_of
+from traincope.record.session.ending import (
+    MAX_FRAMES,
+    MAX_MESSAGE_CHARACTERS,
+    ending_of,
+    fatal_error,
+    frames_of,
+    message_of,
+)
 
 
 class Worded(ValueError):
@@ -81,3 +89,11 @@ def test_an_exit_has_the_message_of_the_handled_exception_only_if_messages_are_w
     assert (details["code"], details["handling"], details["handling_message"]) == (3, "ValueError", "deep")
     assert "message" not in details
     assert not any("message" in key for key in ending_of(SystemExit, error, messages=False).details)
+
+
+def test_an_error_at_a_prompt_or_in_a_notebook_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = KeyError("no such token")
+    monkeypatch.setattr(sys, "last_value", error, raising=False)
+    assert fatal_error() is error
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert fatal_error() is None
