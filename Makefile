@@ -181,7 +181,7 @@ accuracy: setup
 validate-launch: setup
 	@$(BIN)/python -m tests.cli.launch_files.validate
 
-# Exports and dashboards, read by the programs that they are for.
+# The Parquet export by DuckDB, dashboards by the types that Grafana publishes.
 validate-exports: setup
 	@$(BIN)/python -m tests.exporters.validate
 

@@ -23,7 +23,7 @@ def notebook(kind: str) -> Words:
 
 QUICK = (
     Launch(
-        name="a script that makes its model and optimizer, and then forks the ranks (Accelerate's notebook launcher)",
+        name="a script that makes its model and optimizer, and then forks the ranks",
         words=plain("prepared"),
     ),
 )
@@ -81,16 +81,6 @@ SLURM = (
 
 TOOLS: dict[str, tuple[Launch, ...]] = {
     "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0"), ranks=1),),
-    "accelerate": (
-        Launch(
-            name="`accelerate launch --cpu`",
-            words=lambda python, folder: [
-                *(python, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--num_machines", "1"),
-                *("--mixed_precision", "no", "--dynamo_backend", "no", TRAINING, folder, "alone"),
-            ],
-            ranks=1,
-        ),
-    ),
     "nbclient ipykernel": (
         Launch(name="a cell of a notebook", words=notebook("alone"), ranks=1),
         Launch(name="a notebook in which a cell failed", words=notebook("failing"), ranks=1),
