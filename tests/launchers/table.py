@@ -30,13 +30,8 @@ QUICK = (
 """`make test` runs this."""
 
 LAUNCHES = (
-    Launch(
-        name="`torchrun`",
-        words=lambda python, folder: [f"{Path(python).parent}/torchrun", *torchrun()(python, folder)[3:]],
-    ),
-    Launch(name="`python -m torch.distributed.run`", words=torchrun()),
+    Launch(name="`python -m torch.distributed.run` (`torchrun`)", words=torchrun()),
     Launch(name="`torch.multiprocessing.spawn`", words=plain("spawned")),
-    Launch(name="`torch.multiprocessing` by fork", words=plain("forked")),
     Launch(name="one process, without a launcher", words=plain("alone"), ranks=1),
     Launch(name="`PYTHONSAFEPATH=1`", words=torchrun(), variables={"PYTHONSAFEPATH": "1"}),
     Launch(name="an empty environment: no `HOME`, a minimal `PATH`", words=torchrun(), around=ON_NOTHING),
@@ -57,7 +52,6 @@ COMPANY = (
     Launch(name="`torch.profiler` with a schedule of its own", words=torchrun("launched", "torch.profiler")),
     Launch(name="`os.fork` in the middle of the training", words=torchrun("launched", "fork")),
     Launch(name="`os.execv` at the start", words=torchrun("launched", "at start")),
-    Launch(name="data loader workers by fork", words=torchrun("launched", "workers by fork")),
     Launch(name="data loader workers by spawn", words=torchrun("launched", "workers by spawn")),
     Launch(
         name="a rank that starts another torch program",
