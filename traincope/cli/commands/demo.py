@@ -9,7 +9,7 @@ from rich.console import Console
 
 from traincope.analysis import analyze
 from traincope.cli.launch.injecting import add_fault_argument
-from traincope.cli.launch.training import Job, check_out, program, train
+from traincope.cli.launch.training import Job, check_out, program, require_torch, train
 from traincope.errors import TrainingError, UsageError
 from traincope.report import render, render_first_screen
 from traincope.timeline import open_run
@@ -40,6 +40,7 @@ class Demo:
             raise UsageError(
                 f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more"
             )
+        require_torch()
         out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
         check_out(out)
         console = Console()
