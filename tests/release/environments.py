@@ -12,6 +12,9 @@ from pathlib import Path
 
 from tests.release.distribution import ROOT
 
+SECONDS = 1800
+"""Limit of a test and of each command, which ends what hangs. A busy machine needs minutes for an installation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
@@ -29,7 +32,7 @@ class Environment:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=SECONDS,
         )
 
     def start(self, *command: object) -> "subprocess.Popen[str]":

@@ -9,10 +9,10 @@ import pytest
 from tests.compat_matrix import PYTHONS, Unavailable, interpreter
 from tests.ingest.writing import complete, kineto
 from tests.release.distribution import ROOT
-from tests.release.environments import Environment, environment
+from tests.release.environments import SECONDS, Environment, environment
 from traincope.explanations import explanations
 
-pytestmark = pytest.mark.release
+pytestmark = [pytest.mark.release, pytest.mark.timeout(SECONDS)]
 
 SAMPLES = sorted(path.parent for path in (ROOT / "sample_runs").rglob("expected.json"))
 DEMO = ROOT / "sample_runs" / "demo"

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.release.distribution import ROOT, build_wheel
+from tests.release.environments import SECONDS
 
-pytestmark = pytest.mark.release
+pytestmark = [pytest.mark.release, pytest.mark.timeout(SECONDS)]
 
 PACKAGES = ("traincope", "exporters/traincope_exporters", "dashboards/traincope_dashboards")
 LINKED = ("traincope/findings", "docs/findings")

@@ -10,10 +10,10 @@ import pytest
 
 from tests.exporters.otlp.receiver import collector
 from tests.release.distribution import ROOT
-from tests.release.environments import environment
+from tests.release.environments import SECONDS, environment
 from tests.s3 import BUCKET, s3_server
 
-pytestmark = pytest.mark.release
+pytestmark = [pytest.mark.release, pytest.mark.timeout(SECONDS)]
 
 DEMO = ROOT / "sample_runs" / "demo"
 SMALL = "parallel.dp=2 model.layers=1 model.hidden=32 model.heads=2 model.kv_heads=2 model.ffn=64 model.sequence=32"
