@@ -8,12 +8,14 @@ from tests.dashboards import queries
 from tests.exporters.prometheus.prometheus_over import prometheus_over
 from traincope import open_run
 from traincope.metrics.catalogue import BY_PROMETHEUS
+from traincope_dashboards import foreign
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels.board import Look
 from traincope_exporters.history import LIVE_ONLY
 from traincope_exporters.openmetrics import openmetrics
 
 NOT_IN_THE_DEMO = {
+    *foreign.LABELS,
     *(name for name, metric in BY_PROMETHEUS.items() if metric.name.startswith(LIVE_ONLY)),
     *(
         name
@@ -21,7 +23,7 @@ NOT_IN_THE_DEMO = {
         if metric.name in ("faults", "module.time", "ambiguous.wait", "run_ahead", "job.interruptions", "job.badput")
     ),
 }
-"""Metrics without values: live ones, faults, interruptions and ambiguous waits (the demo has none), and modules and
+"""Metrics without values: other exporters' and live ones, faults, interruptions and ambiguous waits (the demo has none), and modules and
 marks on GPUs (not recorded).
 """
 CHANGE = "delta("

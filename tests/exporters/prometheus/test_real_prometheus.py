@@ -21,6 +21,7 @@ from traincope.metrics import catalogue
 from traincope.metrics.labels import term_and_axis
 from traincope.report import schema, to_document
 from traincope.timeline import open_run
+from traincope_dashboards import foreign
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels.board import Look
 from traincope_dashboards.rules.recorded import RECORDED
@@ -139,8 +140,10 @@ NOT_IN_IT = {
     for metric in catalogue.CATALOGUE
     if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline.", "ambiguous.", "run_ahead"))
     or metric.name in ("job.interruptions", "job.badput")
-}
-"""Metrics that a training of two CPU processes at level 1 without pipeline, faults, restarts and other hosts lacks."""
+} | foreign.LABELS.keys()
+"""Metrics that a training of two CPU processes at level 1 without pipeline, faults, restarts and other hosts lacks, and
+those of other exporters.
+"""
 
 
 def test_every_panel_shows_data(scraped: Scraped) -> None:
