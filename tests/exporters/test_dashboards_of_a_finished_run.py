@@ -23,8 +23,8 @@ NOT_IN_THE_DEMO = {
         if metric.name in ("faults", "module.time", "ambiguous.wait", "run_ahead", "job.interruptions", "job.badput")
     ),
 }
-"""Metrics without values: other exporters' and live ones, faults, interruptions and ambiguous waits (the demo has none),
-and modules and marks on GPUs (not recorded).
+"""Metrics without values: other exporters' and live ones, faults, interruptions and ambiguous waits (the demo has
+none), and modules and marks on GPUs (not recorded).
 """
 CHANGE = "delta("
 """Function of queries that a finished run does not answer: its values of the whole job are one point, at its end."""
