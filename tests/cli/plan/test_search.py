@@ -113,8 +113,8 @@ GPT_ARGS=" \
 """
 
 
-def checked(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> tuple[int, dict[str, dict[str, object]]]:
-    """Exit code, and broken rules by name."""
+def checked(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> tuple[str, dict[str, dict[str, object]]]:
+    """Framework, and broken rules by name."""
     printed = outcome(capsys, "plan", "check", str(path), *words, "--format", "json", "--fail-on", "never")
     answer = json.loads(printed)
     return answer["framework"], {each["rule"]: each for each in answer["broken"]}

@@ -61,7 +61,7 @@ def peak_bytes(config: Config) -> int:
     held = 3 * FLOAT * sum(each.numel() for each in parameters)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         next(steps)
-    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = profiled.profiler.kineto_results.events()
     largest = now = held
     for event in events:
         if event.name() == "[memory]":

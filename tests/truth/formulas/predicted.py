@@ -10,7 +10,7 @@ attention, which skips what a causal mask hides. A setting that a paper leaves o
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -232,7 +232,7 @@ class Predictor:
         )
 
 
-def fit(predictors: Sequence[Predictor], *, start: Constants = FITTED, rounds: int = 6) -> Constants:
+def fit(predictors: Sequence[Predictor], *, start: Constants = FITTED, rounds: int = 4) -> Constants:
     """Constants with the least squares of log(predicted / published), by Gauss and Newton in the constants' logs."""
     point = np.log(np.array([start.efficiency, start.accesses, start.link_share]))
     for _ in range(rounds):
@@ -280,10 +280,8 @@ def rows() -> Iterator[Row]:
     for each in predictors:
         training = each.training
         if training.paper not in of_papers:
-            of_papers[training.paper] = _fit_without(
-                predictors, lambda other, paper=training.paper: other.paper == paper
-            )
-        constants = _fit_without(predictors, lambda other, left_out=training: other is left_out)
+            of_papers[training.paper] = fit([other for other in predictors if other.training.paper != training.paper])
+        constants = fit([other for other in predictors if other is not each])
         yield Row(
             paper=training.paper,
             name=training.name,
@@ -292,10 +290,6 @@ def rows() -> Iterator[Row]:
             by_other_papers=each.mfu(of_papers[training.paper]),
             constants=constants,
         )
-
-
-def _fit_without(predictors: Sequence[Predictor], left_out: Callable[[Training], bool]) -> Constants:
-    return fit([each for each in predictors if not left_out(each.training)], rounds=4)
 
 
 def median_error(errors: Iterable[float]) -> float:
