@@ -58,8 +58,8 @@ def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
     verdicts = console.width - NARROW - 2
     widths = {RUN: NAME_WIDTH, **WIDTHS, **({VERDICT: verdicts} if verdicts >= MIN_VERDICT else {})}
     for column, width in widths.items():
-        justify = "left" if column in (RUN, "state", VERDICT) else "right"
-        table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+        is_text = column in (RUN, "state", VERDICT)
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis", width=width)
     for run in runs:
         table.add_row(*_cells(run, directory)[: len(widths)])
     console.print(table)
