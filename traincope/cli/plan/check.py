@@ -14,10 +14,7 @@ from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
 from traincope.cli.quantities import whole
-from traincope.engine.config import Config
-from traincope.engine.config.load import load_config
-from traincope.engine.model.shape import transformer
-from traincope.errors import BROKEN_RULE, UsageError
+from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
 from traincope.plan.check.predicting import predicted
 from traincope.plan.check.problem import Problem, Rule, Severity, Site
 from traincope.plan.check.readers.deepspeed import is_deepspeed, read_deepspeed
@@ -25,8 +22,6 @@ from traincope.plan.check.readers.megatron import is_megatron, read_megatron
 from traincope.plan.check.readers.torchtitan import is_torchtitan, read_torchtitan
 from traincope.plan.check.registry import RULES, check
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
-from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.job import outcome
@@ -117,10 +112,20 @@ def read_plan(path: Path, *, shape: Transformer | None, gpus: int) -> TrainingPl
         tables = _tables(path, text)
         if is_torchtitan(tables):
             return read_torchtitan(str(path), tables, shape=shape, gpus=gpus)
-        return training_plan(load_config(path))
+        return _own_plan(path)
     if is_megatron(text):
         return read_megatron(str(path), text, shape=shape, gpus=gpus)
     raise UsageError(f"{path} is not a plan: give a .toml, a DeepSpeed .json, or a script with Megatron-LM's arguments")
+
+
+def _own_plan(path: Path) -> TrainingPlan:
+    try:
+        from traincope.cli.plan.own_plan import read_own_plan
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"a configuration of traincope train needs {error.name} to be read: pip install 'traincope[train]'"
+        ) from error
+    return read_own_plan(path)
 
 
 def _tables(path: Path, text: str) -> dict[str, object]:
@@ -138,55 +143,6 @@ def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -
     if not isinstance(table, dict) or not is_deepspeed(table):
         raise UsageError(f"{path} is not a configuration of DeepSpeed: it has no train_batch_size or zero_optimization")
     return read_deepspeed(str(path), table, shape=shape, gpus=gpus)
-
-
-def training_plan(config: Config) -> TrainingPlan:
-    """A configuration of `traincope train`. It always records, so it names slow ranks."""
-    experts, checkpoint, shape = config.experts, config.checkpoint, transformer(config)
-    fixed = checkpoint is not None and checkpoint.cadence == "fixed"
-    return TrainingPlan(
-        framework="traincope",
-        shape=shape,
-        layout=_layout(config),
-        tp=config.parallel.tp,
-        pp=config.parallel.pp,
-        vocabulary=shape.vocabulary,
-        head_dim=shape.query_width // shape.heads,
-        recompute={"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}.get(
-            config.train.recompute
-        ),
-        clips=config.optimizer.clip_norm is not None,
-        optimizer_states="fp32",
-        steps=config.train.steps,
-        checkpoint_steps=checkpoint.every if checkpoint is not None and fixed else None,
-        saves=checkpoint is not None,
-        blocking_saves=None if checkpoint is None else not checkpoint.asynchronous,
-        workers=config.data.workers,
-        experts=experts is not None,
-        capacity_factor=None if experts is None else experts.capacity_factor,
-        balance=None if experts is None else experts.balance,
-        watches_stragglers=True,
-    )
-
-
-def _layout(config: Config) -> Layout:
-    parallel, train = config.parallel, config.train
-    microbatches = parallel.microbatches * train.accumulation
-    sharded = 1 if parallel.pp > 1 else config.fsdp.stage
-    return Layout(
-        dp=parallel.replicas,
-        tp=parallel.tp,
-        pp=parallel.pp,
-        cp=parallel.cp,
-        ep=parallel.ep,
-        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
-        sequence_parallel=parallel.sequence_parallel,
-        cp_method=parallel.cp_method,
-        schedule=parallel.schedule,
-        virtual=parallel.virtual,
-        microbatches=microbatches,
-        micro_batch=train.batch // parallel.replicas // microbatches,
-    )
 
 
 def _site(arguments: argparse.Namespace, plan: TrainingPlan) -> Site:

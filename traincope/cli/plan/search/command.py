@@ -6,7 +6,6 @@ from pathlib import Path
 from traincope.cli.answers import print_answer, write_answer
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.plan.search.answer import to_answer
-from traincope.cli.plan.search.page import page
 from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
 from traincope.cli.plan.search.text import show
 from traincope.cli.quantities import whole
@@ -71,6 +70,8 @@ class PlanSearch:
         if arguments.emit is not None:
             write_answer(_emitted(shape, found, job), arguments.emit)
         if arguments.format == "html":
+            from traincope.cli.plan.search.page import page  # as other HTML, it needs the extra `view`
+
             write_answer(page(answer), arguments.output)
         else:
             print_answer(answer, show, format=arguments.format)

@@ -1,0 +1,63 @@
+"""The plan in a configuration of `traincope train`. Reading it needs the extra `train`."""
+
+from pathlib import Path
+
+from traincope.engine.config import Config
+from traincope.engine.config.load import load_config
+from traincope.engine.model.shape import transformer
+from traincope.plan.check.training_plan import TrainingPlan
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
+
+
+def read_own_plan(path: Path) -> TrainingPlan:
+    """Read a configuration. `traincope train` always records, so it names slow ranks.
+
+    Raises ConfigError if it is unusable.
+    """
+    config = load_config(path)
+    experts, checkpoint, shape = config.experts, config.checkpoint, transformer(config)
+    fixed = checkpoint is not None and checkpoint.cadence == "fixed"
+    return TrainingPlan(
+        framework="traincope",
+        shape=shape,
+        layout=_layout(config),
+        tp=config.parallel.tp,
+        pp=config.parallel.pp,
+        vocabulary=shape.vocabulary,
+        head_dim=shape.query_width // shape.heads,
+        recompute={"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}.get(
+            config.train.recompute
+        ),
+        clips=config.optimizer.clip_norm is not None,
+        optimizer_states="fp32",
+        steps=config.train.steps,
+        checkpoint_steps=checkpoint.every if checkpoint is not None and fixed else None,
+        saves=checkpoint is not None,
+        blocking_saves=None if checkpoint is None else not checkpoint.asynchronous,
+        workers=config.data.workers,
+        experts=experts is not None,
+        capacity_factor=None if experts is None else experts.capacity_factor,
+        balance=None if experts is None else experts.balance,
+        watches_stragglers=True,
+    )
+
+
+def _layout(config: Config) -> Layout:
+    parallel, train = config.parallel, config.train
+    microbatches = parallel.microbatches * train.accumulation
+    sharded = 1 if parallel.pp > 1 else config.fsdp.stage
+    return Layout(
+        dp=parallel.replicas,
+        tp=parallel.tp,
+        pp=parallel.pp,
+        cp=parallel.cp,
+        ep=parallel.ep,
+        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
+        sequence_parallel=parallel.sequence_parallel,
+        cp_method=parallel.cp_method,
+        schedule=parallel.schedule,
+        virtual=parallel.virtual,
+        microbatches=microbatches,
+        micro_batch=train.batch // parallel.replicas // microbatches,
+    )
