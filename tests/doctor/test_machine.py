@@ -1,5 +1,6 @@
 """Checks of this machine: real ones where they can run, otherwise on text made by hand."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from traincope.doctor.finding import Finding, State
 from traincope.doctor.machine import examine_settings
 from traincope.doctor.probes import examine_probes, probe_off
 from traincope.doctor.software import release, torch_bounds
+from traincope.doctor.variables import KNOWN, OWN, PREFIX
 from traincope.record.hooks import make_hooks
 
+ROOT = Path(__file__).parents[2]
 MOUNTINFO = r"""
 27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 40 27 0:40 / /data rw - nfs4 filer:/data rw,vers=4.2
@@ -106,11 +109,12 @@ def test_the_state_of_a_probe_that_is_not_on_decides_finding_and_advice(
         (
             {"HOME": "/root"},
             State.OK,
-            "none of TRAINCOPE, TRAINCOPE_OUT, TRAINCOPE_RUN_ID, TRAINCOPE_LEVEL, TRAINCOPE_SITE_FILE is set",
+            "no variable TRAINCOPE_... is set (docs/settings.md lists them)",
         ),
         ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
         ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),
         ({"TRAINCOPE_LEVEL": "2"}, State.OK, "2"),
+        ({"TRAINCOPE_AGENT": "off"}, State.OK, "off"),
         ({"TRAINCOPE_RUN_ID": "nightly-7"}, State.OK, "nightly-7"),
         ({"TRAINCOPE_RUN_ID": "a/b"}, State.NOTE, "'a/b' is not a run id; the launcher's id is used"),
         ({"TRAINCOPE_LEVEL": "high"}, State.NOTE, "'high' is not a level; level 1 is used"),
@@ -120,6 +124,13 @@ def test_the_state_of_a_probe_that_is_not_on_decides_finding_and_advice(
 def test_variables_without_effect_are_named(environment: dict[str, str], state: State, fact: str) -> None:
     (finding,) = examine_settings(environment)
     assert (finding.state, finding.fact) == (state, fact)
+
+
+def test_all_variables_of_the_code_are_known() -> None:
+    folders = (ROOT / "traincope", ROOT / "exporters", ROOT / "dashboards")
+    code = (path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    named = {name for text in code for name in re.findall(r'"(TRAINCOPE(?:_[A-Z_]+[A-Z])?)"', text)}
+    assert named - {PREFIX} == (KNOWN | OWN) - {PREFIX}
 
 
 def test_the_tested_versions_of_torch_are_read_from_the_package_metadata() -> None:

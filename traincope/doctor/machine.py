@@ -9,13 +9,10 @@ from traincope.doctor.finding import Examination, Finding, Section, note, ok
 from traincope.doctor.gpu import examine_gpu
 from traincope.doctor.probes import examine_probes
 from traincope.doctor.software import examine_software
+from traincope.doctor.variables import KNOWN, OWN, PREFIX
 from traincope.record.session.identity import DEFAULT_ROOT, RUN_ID, RUN_ID_VARIABLE
 from traincope.record.session.options import DEFAULT_LEVEL, LEVEL_VARIABLE, OFF_SWITCH, OUT_VARIABLE, site_options
-from traincope.site_file import SITE_FILE_VARIABLE, site_file
-from traincope.startup.notes import NOTES_VARIABLE
-
-PREFIX = "TRAINCOPE"
-KNOWN = (OFF_SWITCH, OUT_VARIABLE, RUN_ID_VARIABLE, LEVEL_VARIABLE, SITE_FILE_VARIABLE)
+from traincope.site_file import site_file
 
 
 def examine_machine(environment: Mapping[str, str]) -> Examination:
@@ -34,9 +31,9 @@ def examine_machine(environment: Mapping[str, str]) -> Examination:
 
 
 def examine_settings(environment: Mapping[str, str]) -> tuple[Finding, ...]:
-    names = sorted(name for name in environment if name.startswith(PREFIX) and name != NOTES_VARIABLE)
+    names = sorted(name for name in environment if name.startswith(PREFIX) and name not in OWN)
     if not names:
-        return (ok("variables", f"none of {', '.join(KNOWN)} is set"),)
+        return (ok("variables", f"no variable {PREFIX}_... is set (docs/settings.md lists them)"),)
     return tuple(_variable(name, environment[name]) for name in names)
 
 
@@ -65,6 +62,6 @@ def _variable(name: str, value: str) -> Finding:
         )
     if name in KNOWN:
         return ok(name, value)
-    closest = get_close_matches(name, KNOWN, n=1)
+    closest = get_close_matches(name, sorted(KNOWN), n=1)
     hint = f"; the closest is {closest[0]}" if closest else ""
     return note(name, f"is not a variable of traincope{hint}", do=f"unset or rename {name}")
