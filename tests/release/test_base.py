@@ -25,6 +25,8 @@ OFFLINE = (
     ("explain straggler", "What it means"),
     ("hang {hang}", "rank 1"),
     ("plan bubble --pp 4 --microbatches 8", "27.3 %"),
+    ("plan search --model llama3-8b --seq 8192 --batch 64 --gpu h100 --gpus 8", "llama3-8b"),
+    ("ls {demo}", "done"),
     ("export {demo} --to perfetto -o -", "traceEvents"),
     ("export {demo} --to folded -o -", "forward"),
     ("export {demo} --to speedscope -o -", "speedscope"),
@@ -39,6 +41,8 @@ NEED = (
     ("export {demo} --to otlp", "otel"),
     ("hang {hang} --native", "stacks"),
     ("dashboards build -o boards", "grafana"),
+    ("sql {demo} select", "sql"),
+    ("mcp {demo}", "mcp"),
     ("train examples/ddp.toml", "train"),
     ("demo", "train"),
 )

@@ -45,6 +45,18 @@ seal = make_seal(bytes(32))
 sealed = seal.seal(b"a row", position=b"1")
 print(seal.encrypts, b"a row" in sealed, seal.open(sealed, position=b"1").decode())
 """
+MCP = """
+import asyncio, sys
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+async def names():
+    server = StdioServerParameters(command="traincope", args=["mcp", sys.argv[1]])
+    async with Client(stdio_client(server)) as client:
+        print(*sorted(tool.name for tool in (await client.list_tools()).tools))
+
+asyncio.run(names())
+"""
 STANDING = "import time; print('ready', flush=True); time.sleep(600)"
 
 
@@ -129,6 +141,17 @@ def test_grafana_builds_the_dashboards_of_the_repository(wheel: Path) -> None:
 def test_peers_encrypts_messages(wheel: Path) -> None:
     with environment(wheel, "peers") as place:
         assert place.python(PEERS).split("\n")[0] == "True False a row"
+
+
+def test_sql_answers_a_query(wheel: Path) -> None:
+    with environment(wheel, "sql") as place:
+        done = place.run("traincope", "sql", DEMO, "select count(*) ranks from ranks", "--format", "csv")
+        assert (done.returncode, done.stdout) == (0, "ranks\n4\n")
+
+
+def test_mcp_lists_its_tools(wheel: Path) -> None:
+    with environment(wheel, "mcp") as place:
+        assert place.python(MCP, DEMO) == "diff faults ledger report sql\n"
 
 
 def test_these_are_all_extras() -> None:
