@@ -31,12 +31,16 @@ Each package has an environment of its own, with the torch of `constraints.txt`.
 without a budget, so every step has its detail, and without its agent.
 
 - A cell has the measured value. Where the truth is another one, the last column has both.
-- `collectives`: all of every axis and operation, their number and their bytes, without step 0.
+- `collectives`: of every axis and operation, number and bytes after step 0. What an evaluation sends before its first
+  or after its last forward counts in a step, and so it does in the truth.
 - `FLOPs`: of one step, forward and backward, within 1 % of the formula.
 - `evaluations`, `checkpoints`: the numbers of optimizer steps after which the report has them.
 - A program without any optimizer shows its steps from its 17th backward call on: the first 16 are one step.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
+
+Not in the table: DeepSpeed ZeRO-2 and ZeRO-3, Megatron-Core and Ray Train have no program yet; torchtitan's own program
+needs Triton; MosaicML Composer does not install beside this torch.
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")
