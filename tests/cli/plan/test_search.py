@@ -134,25 +134,22 @@ def test_a_configuration_of_traincope(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_torchtitan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """64 GPUs are 2 x 8 x 4: 32 microbatches are enough. Without a model most costs are unknown."""
+    """64 GPUs are 2 x 8 x 4: 32 microbatches are enough."""
     path = tmp_path / "titan.toml"
     path.write_text(TITAN)
     framework, broken = checked(capsys, path, *ON_H100.split(), "64", "--domain", "4")
     assert framework == "torchtitan"
     assert set(broken) == {"tp-beyond-domain", "no-clipping", "blocking-checkpoints", "no-straggler-watch"}
     assert broken["tp-beyond-domain"]["lost_ratio"] is None
-    more = ("--model", "llama3-70b", "--seq", "8192")
-    _, known = checked(capsys, path, *ON_H100.split(), "64", "--domain", "4", *more)
-    assert isinstance(known["tp-beyond-domain"]["lost_ratio"], float)
-    assert known["tp-beyond-domain"]["lost_ratio"] > 0
 
 
 def test_deepspeed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Weights and gradients in fp16 leave the optimizer's state in fp32."""
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(DEEPSPEED))
     framework, broken = checked(capsys, path, *ON_H100.split(), "8")
     assert framework == "DeepSpeed"
-    assert set(broken) == {"optimizer-state-fp16", "no-clipping", "no-straggler-watch"}
+    assert set(broken) == {"no-clipping", "no-straggler-watch"}
 
 
 def test_megatron(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

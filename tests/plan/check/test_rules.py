@@ -60,7 +60,7 @@ BREAKING = {
     "capacity-without-balance": replace(KEPT, experts=True, capacity_factor=1.25, balance=0.0),
     "no-checkpoints": replace(KEPT, saves=False, checkpoint_steps=None, blocking_saves=None),
     "blocking-checkpoints": replace(KEPT, blocking_saves=True),
-    "checkpoint-cadence": replace(KEPT, checkpoint_steps=500),
+    "checkpoint-cadence": replace(KEPT, checkpoint_steps=20_000_000),
     "loader-without-workers": replace(KEPT, workers=0),
     "odd-vocabulary": replace(KEPT, vocabulary=50_257),
     "odd-heads": replace(KEPT, head_dim=80),
@@ -108,3 +108,17 @@ def test_a_slow_save_costs_its_stop() -> None:
     assert prediction is not None
     interval = 200_000 * prediction.expected_seconds
     assert broken(BREAKING["blocking-checkpoints"])["blocking-checkpoints"] == pytest.approx(40 / (interval + 40))
+
+
+def test_a_save_in_the_background_has_no_stop_to_balance() -> None:
+    """A shorter interval than Daly's loses less work. Its cost is a stop, which only a blocking save has."""
+    assert broken(replace(KEPT, checkpoint_steps=500)) == {}
+    assert broken(BREAKING["checkpoint-cadence"]) == {"checkpoint-cadence": None}
+    stopped = broken(replace(KEPT, checkpoint_steps=500, blocking_saves=True))["checkpoint-cadence"]
+    assert stopped is not None
+    assert stopped > 0.01
+
+
+def test_the_cost_of_a_wide_tp_is_unknown() -> None:
+    """The fix is another layout, which is not predicted."""
+    assert broken(BREAKING["tp-beyond-domain"]) == {"tp-beyond-domain": None}

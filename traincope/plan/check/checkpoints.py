@@ -32,7 +32,11 @@ def saved_in_background(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
 
 
 def saved_in_time(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
-    """The interval between checkpoints is near Daly's."""
+    """The interval between checkpoints is near Daly's.
+
+    Daly's best interval balances lost work with the stop of each save. A save in the background stops nothing, so then
+    only a longer interval is a problem, and its cost is unknown.
+    """
     if plan.checkpoint_steps is None or site.prediction is None:
         return
     failures = Failures(
@@ -44,7 +48,8 @@ def saved_in_time(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
     best = daly_seconds(failures)
     most = useful_ratio(failures, best)
     lost = 1.0 if not most else 1 - useful_ratio(failures, plan.checkpoint_steps * step) / most
-    if lost < MIN_LOSS:
+    background = plan.blocking_saves is False
+    if lost < MIN_LOSS or (background and plan.checkpoint_steps * step <= best):
         return
     yield Problem(
         message=(
@@ -52,5 +57,5 @@ def saved_in_time(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
             f"a failure every {failures.mtbf_seconds / 3600:.3g} h the best interval is {best:,.0f} s"
         ),
         fix=f"Save every {max(1, round(best / step)):,} steps.",
-        lost_ratio=lost,
+        lost_ratio=None if background else lost,
     )

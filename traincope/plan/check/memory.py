@@ -41,10 +41,10 @@ def fits(_: TrainingPlan, site: Site) -> Iterator[Problem]:
 
 
 def wide_optimizer_state(plan: TrainingPlan, _: Site) -> Iterator[Problem]:
-    """The optimizer's state is wider than fp16, whose smallest number exceeds most squared gradients."""
+    """The optimizer's mean squared gradients are wider than fp16, or scaled."""
     if plan.optimizer_states != "fp16":
         return
     yield Problem(
-        message="the optimizer's state is fp16: squares of gradients below 2.4e-4 become 0",
-        fix="Keep the state and the weights' copy in fp32, or the state in bf16.",
+        message="the optimizer's mean squared gradients are fp16: unless they are scaled, those below 3e-8 become 0",
+        fix="Keep them in fp32 or bf16, or check that the optimizer scales them.",
     )

@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="optimizer-state-fp16",
-        severity=Severity.ERROR,
+        severity=Severity.WARNING,
         source="Micikevicius et al. 2018, arXiv:1710.03740, section 3.1; fp16's smallest number is 2^-24",
         find=wide_optimizer_state,
     ),

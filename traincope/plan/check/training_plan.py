@@ -23,7 +23,7 @@ class TrainingPlan:
     clips: bool | None = None
     """Gradients are clipped."""
     optimizer_states: str | None = None
-    """Type of the optimizer's state, by the names of `precision.DTYPES`."""
+    """Type of the optimizer's mean squared gradients, by the names of `precision.DTYPES`."""
     steps: int | None = None
     checkpoint_steps: int | None = None
     """Steps from one checkpoint to the next; None also if there are none."""

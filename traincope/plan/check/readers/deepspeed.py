@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
-from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Transformer
 
 KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "gradient_accumulation_steps"}
@@ -16,15 +15,13 @@ def is_deepspeed(table: Mapping[str, object]) -> bool:
 
 
 def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transformer | None, gpus: int) -> TrainingPlan:
-    """The plan on `gpus` GPUs that share data only. Raises UsageError for values of a wrong kind."""
+    """The plan on `gpus` GPUs that share data only. Raises UsageError for values of a wrong kind.
+
+    The table `activation_checkpointing` configures recomputation; the training's code decides whether it is used.
+    `fp16_master_weights_and_grads` keeps the optimizer's state in fp32 (deepspeed/runtime/zero/stage_1_and_2.py).
+    """
     top, zero = Values(source, {"": table}, ""), Values(source, table, "zero_optimization")
-    checkpointing = table.get("activation_checkpointing")
-    micro = top.whole("train_micro_batch_size_per_gpu", 1)
-    accumulation = top.whole("gradient_accumulation_steps", 1)
-    if "gradient_accumulation_steps" not in table and "train_batch_size" in table:
-        accumulation = max(top.whole("train_batch_size", 1) // (micro * gpus), 1)
-    half = Values(source, table, "fp16")
-    all_half = half.flag("enabled", False) and half.flag("fp16_master_weights_and_grads", False)
+    micro, accumulation = _microbatches(top, gpus)
     return TrainingPlan(
         framework="DeepSpeed",
         shape=shape,
@@ -33,8 +30,19 @@ def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transform
         pp=1,
         vocabulary=None if shape is None else shape.vocabulary,
         head_dim=None if shape is None else shape.query_width // shape.heads,
-        recompute=Recompute.FULL if checkpointing else None,
         clips=top.number("gradient_clipping", 0.0) > 0,
-        optimizer_states="fp16" if all_half else "fp32",
+        optimizer_states="fp32",
         watches_stragglers=False,
     )
+
+
+def _microbatches(top: Values, gpus: int) -> tuple[int, int]:
+    """Sequences of a microbatch, and microbatches of a step. One that is missing follows from `train_batch_size`."""
+    keys = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    micro, accumulation = (top.whole(key, 1) for key in keys)
+    if not top.given("train_batch_size") or all(map(top.given, keys)):
+        return micro, accumulation
+    batch, divisor = top.whole("train_batch_size", 1), gpus * micro * accumulation
+    if divisor < 1 or batch < 1 or batch % divisor:
+        raise top.wrong("train_batch_size", batch, f"a multiple of GPUs x microbatch x accumulation = {divisor}")
+    return (micro, batch // divisor) if top.given(keys[0]) else (batch // divisor, accumulation)

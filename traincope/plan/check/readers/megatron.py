@@ -4,33 +4,50 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
+from traincope.errors import UsageError
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Transformer
 
+PAD_MULTIPLE = 128
+"""Default of --make-vocab-size-divisible-by."""
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
 GLUED = re.compile(r"\\\n")
-ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=([\w.,-]+)\s*(?:#.*)?$", re.MULTILINE)
+ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(.*?)\s*(?:#.*)?$", re.MULTILINE)
+LITERAL = re.compile(r"[\w.,-]+")
 
 
 def is_megatron(text: str) -> bool:
     return "--num-layers" in text or "--tensor-model-parallel-size" in text
 
 
-def arguments(text: str) -> Mapping[str, object]:
-    """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in."""
-    variables = dict(ASSIGNED.findall(text))
+def arguments(source: str, text: str) -> Mapping[str, object]:
+    """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in.
+
+    Raises UsageError for a used variable that the script assigns several values.
+    """
+    variables: dict[str, set[str]] = {}
+    for assigned, content in ASSIGNED.findall(text):
+        variables.setdefault(assigned, set()).add(content.strip("\"'"))
     found: dict[str, object] = {}
     for line in GLUED.sub(" ", text).splitlines():
         for word, following in pairwise([*_words(line), ""]):
             if word.startswith("--") and len(word) > 2:
                 name, equals, value = word[2:].partition("=")
                 value = value if equals else "" if following.startswith("--") else following
-                variable = re.fullmatch(r"\$\{?(\w+)\}?", value)
-                found[name] = _typed(variables.get(variable[1], value) if variable else value)
+                found[name] = _typed(_filled_in(source, value, variables))
     return found
+
+
+def _filled_in(source: str, word: str, variables: Mapping[str, set[str]]) -> str:
+    """Literal value of a variable of the script; the word itself if it is none, or if the script computes it."""
+    name = re.fullmatch(r"\$\{?(\w+)\}?", word)
+    values = sorted(variables.get(name[1], ())) if name else []
+    if len(values) > 1:
+        raise UsageError(f"{source}: {word} is {' and '.join(values)}; write the value that the training uses")
+    return values[0] if values and LITERAL.fullmatch(values[0]) else word
 
 
 def _words(line: str) -> list[str]:
@@ -51,9 +68,9 @@ def _typed(value: str) -> object:
 
 def read_megatron(source: str, text: str, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
     """The plan on `gpus` GPUs. Raises UsageError for values of a wrong kind and an impossible layout."""
-    values = Values(source, {"": arguments(text)}, "")
-    shape = shape or _shape(values)
+    values = Values(source, {"": arguments(source, text)}, "")
     tp, pp = values.whole("tensor-model-parallel-size", 1), values.whole("pipeline-model-parallel-size", 1)
+    shape = shape or _shape(values, tp=tp)
     saves = values.given("save")
     experts = values.whole("num-experts", 0) > 0
     return TrainingPlan(
@@ -62,11 +79,11 @@ def read_megatron(source: str, text: str, *, shape: Transformer | None, gpus: in
         layout=_layout(values, tp=tp, pp=pp, gpus=gpus, layers=None if shape is None else shape.layers),
         tp=tp,
         pp=pp,
-        vocabulary=None if shape is None else shape.vocabulary,
+        vocabulary=None if shape is None else _padded(values, tp, shape.vocabulary),
         head_dim=None if shape is None else shape.query_width // shape.heads,
         recompute=_recompute(values),
         clips=values.number("clip-grad", 1.0) > 0,
-        optimizer_states=values.text("exp-avg-dtype", "fp32"),
+        optimizer_states=values.text("exp-avg-sq-dtype", "fp32"),
         checkpoint_steps=values.whole("save-interval", 0) or None if saves else None,
         saves=saves,
         blocking_saves=saves and not values.given("async-save") if saves else None,
@@ -86,15 +103,15 @@ def _recompute(values: Values) -> Recompute:
     return Recompute.SELECTIVE if selective else Recompute.NONE
 
 
-def _shape(values: Values) -> Transformer | None:
+def _shape(values: Values, *, tp: int) -> Transformer | None:
     """Shapes; None unless the arguments give all of them."""
-    vocabulary = values.whole("pad-vocab-size-to", values.whole("vocab-size", values.whole("padded-vocab-size", 0)))
+    vocabulary = _padded(values, tp, values.whole("vocab-size", 0))
     if not all(values.given(name) for name in REQUIRED) or not vocabulary:
         return None
     hidden = values.whole("hidden-size", 1)
     gated = values.given("swiglu")
     count = values.whole("num-experts", 0)
-    ffn = values.whole("ffn-hidden-size", 0) or 4 * hidden
+    ffn = values.whole("ffn-hidden-size", 0) or (_gated_width(hidden) if gated else 4 * hidden)
     return Transformer(
         layers=values.whole("num-layers", 1),
         hidden=hidden,
@@ -114,6 +131,20 @@ def _shape(values: Values) -> Transformer | None:
         if count
         else None,
     )
+
+
+def _padded(values: Values, tp: int, vocabulary: int) -> int:
+    """Vocabulary with Megatron-LM's padding, to a multiple of tp too; a padded size that is given stays."""
+    padded = values.whole("pad-vocab-size-to", values.whole("padded-vocab-size", 0))
+    multiple = values.whole("make-vocab-size-divisible-by", PAD_MULTIPLE) * tp
+    if multiple < 1:
+        raise values.wrong("make-vocab-size-divisible-by", multiple // tp, "a whole number of at least 1")
+    return padded or -(-vocabulary // multiple) * multiple
+
+
+def _gated_width(hidden: int) -> int:
+    """Width of a gated feed-forward that is not given: two thirds of 4 h, cut to a multiple of 64."""
+    return int((4 * hidden * 2 / 3) / 64) * 64
 
 
 def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) -> Layout:

@@ -20,25 +20,25 @@ class Values:
     def whole(self, key: str, default: int) -> int:
         value = self._table.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(key, value, "a whole number")
+            raise self.wrong(key, value, "a whole number")
         return value
 
     def number(self, key: str, default: float) -> float:
         value = self._table.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, value, "a number")
+            raise self.wrong(key, value, "a number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._table.get(key, default)
         if not isinstance(value, bool):
-            raise self._wrong(key, value, "true or false")
+            raise self.wrong(key, value, "true or false")
         return value
 
     def text(self, key: str, default: str) -> str:
         value = self._table.get(key, default)
         if not isinstance(value, str):
-            raise self._wrong(key, value, "a string")
+            raise self.wrong(key, value, "a string")
         return value
 
     def quotient(self, gpus: int, used: int, *, of: str) -> int:
@@ -49,6 +49,7 @@ class Values:
             )
         return gpus // used
 
-    def _wrong(self, key: str, value: object, wanted: str) -> UsageError:
+    def wrong(self, key: str, value: object, wanted: str) -> UsageError:
+        """The error of a value that is not `wanted`."""
         name = f"{self._name}.{key}" if self._name else key
         return UsageError(f"{self._source}: {name} is {value!r}; give {wanted}")
