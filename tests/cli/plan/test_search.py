@@ -60,6 +60,14 @@ def test_text_and_page_show_the_same_layouts(capsys: pytest.CaptureFixture[str],
         assert f">{cell}</td>" in page.read_text()
 
 
+def test_a_caveat_is_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SEARCH, "--gpu", "mi300x", "--top", "1")
+    assert json.loads(outcome(capsys, *SEARCH, "--format", "json"))["caveats"] == []
+    assert len(json.loads(outcome(capsys, *words, "--format", "json"))["caveats"]) == 1
+    for kind in ("text", "html"):
+        assert "caveat: no published training on MI300X" in " ".join(outcome(capsys, *words, "--format", kind).split())
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [

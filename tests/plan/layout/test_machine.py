@@ -1,5 +1,7 @@
 """Time of collectives on links, computed by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from traincope.errors import UsageError
@@ -29,6 +31,16 @@ def test_a_ring_within_a_node() -> None:
     sent = transfer(volume("all_reduce", 4, 4_000_000), machine=MACHINE, span=4, stride=1)
     assert (sent.tier, sent.algorithm) == (Tier.DOMAIN, Algorithm.RING)
     assert sent.seconds == pytest.approx(6 * NODE + 6e-3)
+
+
+@pytest.mark.parametrize(("torus", "links"), [(False, 3), (True, 2)])
+def test_a_group_has_the_links_between_its_ranks(torus: bool, links: int) -> None:
+    """Links of 0.25 GB/s: a message has one, four ranks of a mesh have three each, and 2 x 2 of a torus two."""
+    machine = replace(MACHINE, pair_bytes_per_second=0.25e9, torus=torus)
+    message = transfer(volume("send", 4, 1_000_000), machine=machine, span=4, stride=1)
+    assert message.seconds == pytest.approx(NODE + 1e6 / 0.25e9)
+    gathered = transfer(volume("all_gather", 4, 4_000_000), machine=machine, span=4, stride=1)
+    assert gathered.seconds == pytest.approx(3 * NODE + 3e6 / (links * 0.25e9))
 
 
 def test_ranks_of_a_node_share_its_network_links() -> None:

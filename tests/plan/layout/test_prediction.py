@@ -11,7 +11,7 @@ from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.prediction import exact_bubble, least_bubble, predict
 from traincope.plan.model.flops import Recompute, step_flops
-from traincope.plan.model.precision import Precision
+from traincope.plan.model.precision import DTYPES, Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.orders import SCHEDULES
 from traincope.plan.pipeline.orders import Shape as PipelineShape
@@ -69,6 +69,44 @@ def test_a_million_million_layers_are_predicted_without_a_loop_over_layers() -> 
     layout = Layout(pp=2, microbatches=2)
     predicted = predict(shape, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)
     assert [rank.parameters for rank in predicted.memory] == [10**12 // 2 * 12 * 64 * 64 + 64 * 1000] * 2
+
+
+def test_selective_recomputation_repeats_one_forward_of_attention() -> None:
+    """A third of what equation 8 of Korthikanti et al. 2022 adds, which counts attention's backward too."""
+    none, selective = (
+        predict(
+            SMALL,
+            layout=Layout(),
+            precision=Precision(),
+            policy=ActivationPolicy().with_recompute(recompute),
+            machine=MACHINE,
+        )
+        for recompute in (Recompute.NONE, Recompute.SELECTIVE)
+    )
+    forward = 4 * 4 * 128**2 * 64 / 0.5e12
+    assert selective.kernel_seconds - none.kernel_seconds == pytest.approx(forward)
+    assert selective.recompute_seconds == pytest.approx(forward)
+    printed = step_flops(SMALL, batch=1, recompute=Recompute.SELECTIVE)
+    assert (printed.hardware - printed.model) / 0.5e12 == pytest.approx(3 * forward)
+
+
+def test_a_tied_embedding_is_summed_over_the_ends_of_the_pipeline() -> None:
+    """Rank 0 and rank 3 are on different nodes of two ranks: 2 x 1 / 2 of 4 bytes of 64,000 at 0.1 GB/s."""
+    tied, untied = (
+        predict(
+            replace(SMALL, untied=each),
+            layout=Layout(pp=4, microbatches=4),
+            precision=Precision(),
+            policy=ActivationPolicy(),
+            machine=MACHINE,
+        )
+        for each in (False, True)
+    )
+    more = tied.axis_seconds["pp"] - untied.axis_seconds["pp"]
+    gradients = 64_000 * DTYPES[Precision().gradients]
+    stream = 4 * 128 * 64 * 2 / 1e8
+    # The rank that sends most is an inner one with two neighbours, or an end with one neighbour and the embedding.
+    assert more == pytest.approx(max(gradients / 1e8 - stream, 0))
 
 
 def test_device_hours_are_step_time_on_all_ranks() -> None:

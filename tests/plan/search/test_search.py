@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from traincope.engine.config.load import load_config
+from traincope.engine.model.shape import transformer
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.memory import memory
@@ -14,6 +15,7 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import read_model
 from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.search.caveats import caveats
 from traincope.plan.search.clusters import ACCELERATORS, Cluster, find_accelerator
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, days, mfu_for, outcome
@@ -121,6 +123,31 @@ def test_an_unknown_accelerator_is_refused() -> None:
         find_accelerator("h10")
 
 
+def test_a_message_takes_the_links_between_its_ranks() -> None:
+    """MI300X: 64 GB/s to each of seven peers. Trainium2: four links of 128 GB/s. NVSwitch: all links to any peer."""
+    mesh, torus, switch = (
+        Cluster(accelerator=find_accelerator(name), gpus=64).machine() for name in ("mi300x", "trainium2", "h100")
+    )
+    assert [mesh.within_bytes_per_second(ranks) / 1e9 for ranks in (2, 4, 8)] == [64, 192, 448]
+    assert [torus.within_bytes_per_second(ranks) / 1e9 for ranks in (2, 4, 16)] == [128, 256, 512]
+    assert [switch.within_bytes_per_second(ranks) / 1e9 for ranks in (2, 8)] == [450, 450]
+
+
+@pytest.mark.parametrize(
+    ("layout", "gpu", "words"),
+    [
+        (Layout(cp=2), "h100", ["cp = 2"]),
+        (Layout(dp=2), "mi300x", ["MI300X"]),
+        (Layout(cp=2), "tpu-v5p", ["cp = 2", "TPU v5p"]),
+        (Layout(dp=2), "a100", []),
+    ],
+)
+def test_a_layout_unlike_published_trainings_has_a_caveat(layout: Layout, gpu: str, words: list[str]) -> None:
+    lines = list(caveats(layout, find_accelerator(gpu)))
+    assert len(lines) == len(words)
+    assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
 # -- the whole job --------------------------------------------------------------------------------
 
 
@@ -182,7 +209,7 @@ def test_70b_on_64_gpus_by_sequence_and_stage_of_zero(zero: int, gib: list[float
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "sequence", "gpus", "batch", "mfu"),
-    [("llama3-70b", 8192, 64, 512, 0.676), ("llama3-70b", 8192, 512, 1024, 0.667), ("llama2-7b", 4096, 8, 256, 0.650)],
+    [("llama3-70b", 8192, 64, 512, 0.673), ("llama3-70b", 8192, 512, 1024, 0.665), ("llama2-7b", 4096, 8, 256, 0.648)],
 )
 def test_the_best_layouts_of_the_exercises(model: str, sequence: int, gpus: int, batch: int, mfu: float) -> None:
     cluster = Cluster(accelerator=H100, gpus=gpus)
@@ -217,6 +244,20 @@ def test_the_engine_reads_every_layout_that_it_has(shape: Transformer, tmp_path:
         assert config.checkpoint is not None
         assert config.checkpoint.every == 50
     assert len(space) > 50
+
+
+def test_a_shared_expert_is_written(tmp_path: Path) -> None:
+    """The engine's is as wide as the model's feed-forward, 512 channels here."""
+    shape = replace(SMALL, experts=Experts(count=8, top_k=2, ffn=256, shared=1, shared_ffn=512))
+    path = tmp_path / "plan.toml"
+    path.write_text(training_file(shape, layout=Layout(), recompute=Recompute.NONE, tokens=1e6, every=50))
+    assert transformer(load_config(path)) == shape
+
+
+def test_a_shared_expert_of_another_width_is_refused() -> None:
+    shape = replace(SMALL, experts=Experts(count=8, top_k=2, ffn=256, shared=1))
+    with pytest.raises(UsageError, match="as wide as the model's feed-forward, 512, not 256"):
+        training_file(shape, layout=Layout(), recompute=Recompute.NONE, tokens=1e6, every=50)
 
 
 def test_a_model_that_the_engine_lacks_is_refused() -> None:

@@ -44,6 +44,10 @@ class Machine:
     """Ranks of one link domain."""
     node_bytes_per_second: float
     """Rate at which a rank sends to ranks of its node, in one direction."""
+    pair_bytes_per_second: float | None = None
+    """Rate at which a rank sends to one rank of its node. None: as to all of them together, through a switch."""
+    torus: bool = False
+    """Links of a node form a torus. Otherwise each rank has a link to each other one."""
     network_bytes_per_second: float
     """Rate at which a rank sends to other nodes, in one direction."""
     efficiency: float = 0.6
@@ -82,6 +86,17 @@ class Machine:
                 f"efficiency is {self.efficiency:g}; it must lie in (0, 1]: the share of peak that kernels reach"
             )
 
+    def within_bytes_per_second(self, ranks: int) -> float:
+        """Rate at which a rank sends within a group of `ranks` ranks of its node, over the links that they share.
+
+        A rank has ranks - 1 links to the others of a full mesh. In a block of a torus it has log2(ranks): one to a
+        neighbour, two in 2 x 2, three in 2 x 2 x 2, four in a ring of 4 x 4.
+        """
+        if self.pair_bytes_per_second is None:
+            return self.node_bytes_per_second
+        links = max(log2(ranks) if self.torus else ranks - 1, 1)
+        return min(links * self.pair_bytes_per_second, self.node_bytes_per_second)
+
     def tier(self, span: int) -> Tier:
         """Tier of a group that lies within `span` consecutive ranks."""
         if span <= self.ranks_per_node:
@@ -116,7 +131,8 @@ def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Tra
 
 def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> dict[Algorithm, float]:
     """Algorithm -> seconds."""
-    near = machine.node_bytes_per_second * machine.link_share
+    members = 2 if volume.operation == "send" else together
+    near = machine.within_bytes_per_second(members) * machine.link_share
     far = machine.network_bytes_per_second * machine.link_share * (machine.spine_share if tier is Tier.SPINE else 1)
     nodes, ranks = -(-volume.ranks // together), volume.ranks
     if volume.operation == "send":

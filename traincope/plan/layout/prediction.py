@@ -23,7 +23,7 @@ from traincope.plan.layout.communication import Traffic, Volume, volumes
 from traincope.plan.layout.layout import RING, Layout
 from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
 from traincope.plan.layout.memory import RankMemory, embeddings, held_blocks, memory
-from traincope.plan.model.flops import TRAINING, Recompute, StepFlops, attention_forward, step_flops
+from traincope.plan.model.flops import TRAINING, Recompute, attention_forward, executed_flops, step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import EQUAL
@@ -156,9 +156,10 @@ def predict(
     """
     held = memory(shape, layout=layout, precision=precision, policy=policy) if held is None else held
     bubble = exact_bubble(shape, layout=layout) if bubble is None else bubble
-    flops = step_flops(shape, batch=layout.batch, recompute=policy.recompute, causal_half=causal_half)
+    model = step_flops(shape, batch=layout.batch, causal_half=causal_half).model
+    executed = executed_flops(shape, batch=layout.batch, recompute=policy.recompute, causal_half=causal_half)
     peak = layout.ranks * machine.peak_flops
-    kernels = flops.hardware / (peak * machine.efficiency)
+    kernels = executed / (peak * machine.efficiency)
     pointwise = _pointwise_seconds(shape, layout=layout, policy=policy, machine=machine)
     attention = TRAINING * attention_forward(shape, batch=layout.batch, causal_half=causal_half)
     hides = _Hides(
@@ -170,11 +171,11 @@ def predict(
     return Prediction(
         ranks=layout.ranks,
         tokens_per_step=layout.batch * shape.sequence,
-        model_flops=flops.model,
+        model_flops=model,
         bubble_ratio=bubble,
-        ideal_seconds=flops.model / peak,
+        ideal_seconds=model / peak,
         kernel_seconds=kernels,
-        recompute_seconds=kernels * _repeated(flops),
+        recompute_seconds=kernels * (1 - model / executed),
         pointwise_seconds=pointwise,
         axes=_axes(traffic, machine=machine, hides=hides),
         memory=held,
@@ -219,11 +220,6 @@ def _bubble(schedule: str, pipeline: Shape, layers: int) -> float:
     work = relative_work(stage_layers(layers, schedule=schedule, shape=pipeline))
     formula = bubble_ratio(schedule, pipeline) if len(set(work.values())) == 1 else None
     return timetable(orders(schedule, pipeline), EQUAL, work=work).idle_ratio if formula is None else formula
-
-
-def _repeated(flops: StepFlops) -> float:
-    """Share of the executed FLOPs that repeats others."""
-    return 1 - flops.model / flops.hardware
 
 
 def _pointwise_seconds(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, machine: Machine) -> float:
@@ -304,6 +300,7 @@ def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
     """Consecutive ranks that a group of the axis lies within, and the distance of two neighbours in it.
 
     tp is innermost, then cp, dp, pp. Gradients are summed over dp and cp together; ep takes the inner of these ranks.
+    A tied embedding's gradients are summed over the first and the last rank of pp.
     """
     inner = layout.tp
     if volume.axis == "tp":
@@ -315,4 +312,4 @@ def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
     replica = inner * layout.shards
     if volume.axis == "dp":
         return replica, inner * (layout.shards // volume.ranks)
-    return replica * layout.pp, replica
+    return replica * layout.pp, replica * (layout.pp - 1 if volume.operation == "all_reduce" else 1)

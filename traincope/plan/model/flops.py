@@ -83,6 +83,17 @@ def step_flops(
     return StepFlops(model=model, hardware=model + _recomputed(recompute, blocks=blocks, attention=attention))
 
 
+def executed_flops(shape: Transformer, *, batch: int, recompute: Recompute, causal_half: bool = False) -> int:
+    """FLOPs that devices execute in a step: the model's, and one forward of everything that runs again.
+
+    Selective recomputation repeats one forward of attention, a third of what equation 8 adds.
+    """
+    blocks = blocks_forward(shape, batch=batch)
+    attention = attention_forward(shape, batch=batch, causal_half=causal_half)
+    again = {Recompute.NONE: 0, Recompute.SELECTIVE: attention, Recompute.FULL: blocks + attention}
+    return step_flops(shape, batch=batch, causal_half=causal_half).model + again[recompute]
+
+
 def rule_flops(
     shape: Transformer, *, batch: int, recompute: Recompute = Recompute.NONE, attention: bool = True
 ) -> StepFlops:

@@ -34,7 +34,7 @@ class Constants:
         return replace(machine, efficiency=self.efficiency, accesses=self.accesses, link_share=self.link_share)
 
 
-FITTED = Constants(efficiency=0.771, accesses=8.03, link_share=0.493)
+FITTED = Constants(efficiency=0.767, accesses=8.00, link_share=0.495)
 """Constants fitted on published trainings: `make truth-plan` prints the fit, and its error on each row left out."""
 
 
@@ -48,6 +48,10 @@ class Accelerator:
     """Devices of one link domain: an NVLink node, a slice of TPUs."""
     domain_gb: float
     """GB/s to devices of the domain."""
+    pair_gb: float | None = None
+    """GB/s to one device of the domain. None: `domain_gb`, through a switch."""
+    torus: bool = False
+    """Links of the domain form a torus."""
     network_gb: float
     """GB/s to other domains, with one network link per device."""
     watts: float | None
@@ -72,8 +76,8 @@ def _other(name: str, *, bf16: float, fp8: float, fp32: float | None, memory_gb:
 
 V5P = "Google Cloud, TPU v5p system architecture: 1,200 GB/s of ICI in both directions, 50 Gbit/s of network per chip"
 TRN2 = (
-    "AWS Neuron, Trainium2 architecture: 16 chips per trn2.48xlarge; 1.28 TB/s of NeuronLink-v3 per chip, taken as "
-    "both directions; 3.2 Tbit/s of EFA v3 per instance"
+    "AWS Neuron, Trainium2 architecture: 16 chips per trn2.48xlarge; 1,024 GB/s of NeuronLink-v3 per chip to "
+    "others of its instance, in both directions and over four links; 3.2 Tbit/s of EFA v3 per instance"
 )
 
 ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
@@ -119,6 +123,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             memory_gib=192,
             domain=8,
             domain_gb=448,
+            pair_gb=64,
             network_gb=50,
             watts=750,
             source="MI300X data sheet: seven Infinity Fabric links of 128 GB/s in both directions; a NIC of 400 Gbit/s",
@@ -128,6 +133,8 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             memory_gib=95,
             domain=6144,
             domain_gb=600,
+            pair_gb=100,
+            torus=True,
             network_gb=6.25,
             watts=None,
             source=V5P,
@@ -136,7 +143,9 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_other("Trainium2", bf16=667, fp8=1299, fp32=181, memory_gb=2900, source=TRN2),
             memory_gib=96,
             domain=16,
-            domain_gb=640,
+            domain_gb=512,
+            pair_gb=128,
+            torus=True,
             network_gb=25,
             watts=None,
             source=TRN2,
@@ -201,6 +210,8 @@ class Cluster:
             memory_bytes=self.memory_bytes,
             ranks_per_node=self.domain_ranks,
             node_bytes_per_second=accelerator.domain_gb * 1e9,
+            pair_bytes_per_second=None if accelerator.pair_gb is None else accelerator.pair_gb * 1e9,
+            torus=accelerator.torus,
             network_bytes_per_second=accelerator.network_gb * 1e9 * rails / ranks,
             memory_bytes_per_second=spec.bytes_per_second,
             node_latency_seconds=NODE_LATENCY_SECONDS,

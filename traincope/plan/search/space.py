@@ -1,9 +1,10 @@
 """All layouts of a model on a number of ranks, and the rules that reject some.
 
-A layout that cannot beat another one by the formulas is not built:
+Some layouts are built only if they are wanted:
 
-- ZeRO's stage 0 holds more than stage 1 and sends as many bytes. With a pipeline, FSDP keeps weights and gradients for
-  the whole step, which is stage 1.
+- ZeRO's stage 0 holds more than stage 1 and sends as many bytes in rings. A tree of many nodes can still reduce its
+  gradients sooner than stage 1's two rings. With a pipeline, FSDP keeps weights and gradients for the whole step, which
+  is stage 1.
 - GPipe has 1F1B's bubble and holds more; `naive` has a larger bubble. DualPipeV's bubble has no formula.
 - With flash attention selective recomputation keeps the same bytes as none.
 - Recomputation only costs time, so it is tried where none does not fit.

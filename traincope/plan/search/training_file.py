@@ -17,7 +17,7 @@ def training_file(shape: Transformer, *, layout: Layout, recompute: Recompute, t
     """
     _check(shape, layout)
     steps = max(1, round(tokens / (layout.batch * shape.sequence)))
-    model = {
+    model: dict[str, int | float | str] = {
         "layers": shape.layers,
         "hidden": shape.hidden,
         "heads": shape.heads,
@@ -26,9 +26,11 @@ def training_file(shape: Transformer, *, layout: Layout, recompute: Recompute, t
         "sequence": shape.sequence,
         "vocabulary": shape.vocabulary,
     }
-    tables: dict[str, Mapping[str, int | float | str]] = {"model": model}
-    if shape.experts is not None:
-        tables["experts"] = {"number": shape.experts.count, "top_k": shape.experts.top_k, "ffn": shape.experts.ffn}
+    tables: dict[str, dict[str, int | float | str]] = {"model": model}
+    experts = shape.experts
+    if experts is not None:
+        tables["experts"] = {"number": experts.count, "top_k": experts.top_k, "ffn": experts.ffn}
+        tables["experts"] |= {"shared": "true"} if experts.shared else {}
     tables["parallel"] = _parallel(layout)
     if layout.zero == 2:
         tables["fsdp"] = {"stage": 2}
@@ -53,6 +55,11 @@ def _check(shape: Transformer, layout: Layout) -> None:
     experts = shape.experts
     if experts is not None and (experts.dense_layers or experts.shared > 1):
         raise UsageError("--emit: the engine's experts are in all layers, with at most one shared expert")
+    if experts is not None and experts.shared and (experts.shared_ffn or experts.ffn) != shape.ffn_width:
+        raise UsageError(
+            f"--emit: the engine's shared expert is as wide as the model's feed-forward, {shape.ffn_width}, not "
+            f"{experts.shared_ffn or experts.ffn}"
+        )
     if layout.zero == 1 and layout.pp == 1 and layout.shards > 1 and not _sharded_optimizer(layout):
         raise UsageError("--emit: the engine has ZeRO stage 1 with pp, or with dp alone; give --zero 2 or --zero 3")
     if layout.zero == 0 and layout.pp == 1 and layout.shards > 1:
@@ -66,7 +73,7 @@ def _sharded_optimizer(layout: Layout) -> bool:
     return layout.zero == 1 and layout.dp > 1 and layout.pp == layout.tp == layout.cp == layout.ep == 1
 
 
-def _parallel(layout: Layout) -> Mapping[str, int | float | str]:
+def _parallel(layout: Layout) -> dict[str, int | float | str]:
     sizes = {"pp": layout.pp, "dp" if _sharded_optimizer(layout) else "fsdp": layout.dp, "cp": layout.cp}
     sizes |= {"tp": layout.tp, "ep": layout.ep}
     table: dict[str, int | float | str] = {axis: size for axis, size in sizes.items() if size > 1}

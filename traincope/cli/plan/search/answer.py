@@ -5,6 +5,7 @@ from typing import TypedDict
 
 from traincope.plan.layout.memory import LEFT_OUT
 from traincope.plan.model.transformer import Transformer
+from traincope.plan.search.caveats import caveats
 from traincope.plan.search.clusters import Cluster, Constants
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
@@ -99,6 +100,8 @@ class Answer(TypedDict):
     tokens: float
     ranked: list[Ranked]
     num_fitting: int
+    caveats: list[str]
+    """Reasons not to rely on the prediction of the fastest layout."""
     comparisons: list[Comparison]
     rejected: dict[str, int]
     """Reason -> number of layouts."""
@@ -127,6 +130,7 @@ def to_answer(
         tokens=job.tokens,
         ranked=[_ranked(each, job) for each in found.ranked],
         num_fitting=found.num_fitting,
+        caveats=list(caveats(found.ranked[0].layout, accelerator)) if found.ranked else [],
         comparisons=[
             _comparison(place, found.ranked[0], other)
             for place, other in enumerate(found.ranked[1 : 1 + NUM_COMPARED], start=2)

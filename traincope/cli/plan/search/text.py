@@ -58,6 +58,8 @@ def winner(answer: Answer) -> Iterator[str]:
     best = answer["ranked"][0]
     shares = ", ".join(f"{part} {share(seconds / best['step_seconds'])}" for part, seconds in best["parts"].items())
     yield f"the fastest step: {shares}"
+    for caveat in answer["caveats"]:
+        yield f"caveat: {caveat}"
     yield f"{best['tokens_per_second']:,.0f} tokens per second; MFU {share(best['mfu'])}, {answer['convention']}"
     for axis in best["axes"]:
         wire, exposed = duration(axis["seconds"] * SECOND_NS), duration(axis["exposed_seconds"] * SECOND_NS)
