@@ -36,10 +36,18 @@ def private(path: str, flags: int) -> int:
 def make_directory(path: Path, *, exist_ok: bool = False) -> None:
     """Create a directory and its missing parents. Raises OSError; FileExistsError only without `exist_ok`."""
     try:
-        path.mkdir(mode=directory_mode())
+        _make_one(path, exist_ok=exist_ok)
     except FileNotFoundError:
+        if path.parent == path:
+            raise
         make_directory(path.parent, exist_ok=True)
-        make_directory(path, exist_ok=exist_ok)
+        # Once: /proc and some network mounts answer so although the parent exists.
+        _make_one(path, exist_ok=exist_ok)
+
+
+def _make_one(path: Path, *, exist_ok: bool) -> None:
+    try:
+        path.mkdir(mode=directory_mode())
     except FileExistsError:
         if not exist_ok or not path.is_dir():
             raise

@@ -34,6 +34,13 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
         make_directory(tmp_path / "a" / "file", exist_ok=True)
 
 
+def test_a_directory_that_cannot_be_created_below_an_existing_one_is_an_error() -> None:
+    """/proc has no mkdir: it answers ENOENT for any new name, although the parent exists."""
+    for path in (Path("/proc/traincope"), Path("/proc/traincope/run/attempt-000")):
+        with pytest.raises(FileNotFoundError):
+            make_directory(path)
+
+
 @pytest.mark.parametrize(("text", "expected"), [("027", 0o750), ("22", 0o755), ("0", 0o777), ("77", 0o700)])
 def test_a_umask_lets_a_group_in(text: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINCOPE_UMASK", text)
