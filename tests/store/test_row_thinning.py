@@ -1,5 +1,6 @@
 """Rows of one hour become one row with the same sums."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,13 @@ def test_thinning_again_merges_only_newly_old_hours(directory: Path) -> None:
     append_rows(directory, later)
     assert thin_rows(directory, rank=3) == 1
     assert read_rows(directory, rank=3)[-3:] == (KEPT[0], merged_row([KEPT[1], later[0]]), later[1])
+
+
+def test_thinning_keeps_the_time_of_the_last_step(directory: Path) -> None:
+    """`traincope ls` takes a hang for over if the rows are newer than its notice."""
+    os.utime(directory / ROWS_FILE, ns=(10**18, 10**18))
+    assert thin_rows(directory, rank=3) == 3
+    assert (directory / ROWS_FILE).stat().st_mtime_ns == 10**18
 
 
 def test_steps_beyond_all_bounds_count_below_the_longest() -> None:

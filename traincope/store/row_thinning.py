@@ -4,6 +4,7 @@ The merged row keeps quantiles and counts of step times. The first row (the warm
 stay as they are. Sums over rows do not change.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -35,7 +36,11 @@ def thin_rows(directory: Path, *, rank: int) -> int:
     num_old = sum(row.start_ns < before_ns for row in rows)
     thinned = [*rows[:1], *_by_hour(rows[1:num_old]), *rows[max(num_old, 1) :]]
     if len(thinned) < len(rows):
-        write_whole(directory / ROWS_FILE, b"".join(map(line_of, thinned)))
+        path = directory / ROWS_FILE
+        written = path.stat()
+        write_whole(path, b"".join(map(line_of, thinned)))
+        # The time of the last step: a hang is over once rows are newer than its notice.
+        os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
     return len(rows) - len(thinned)
 
 
