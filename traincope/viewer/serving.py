@@ -77,16 +77,15 @@ def listening(
     access.check(host, remedy=REMEDY)
     try:
         number = _port(host, port)
-        return make_server(
-            host,
-            number,
-            access.guarded(app.server),
-            threaded=True,
-            request_handler=_Quiet,
-            ssl_context=access.tls(),
-        )
+        tls = access.tls()
+        server = make_server(host, number, access.guarded(app.server), threaded=True, request_handler=_Quiet)
     except OSError as error:
         raise UsageError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
+    if tls is not None:
+        # The request's thread does the handshake, so a silent client does not block others.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.ssl_context = tls  # werkzeug then names https as the scheme of requests
+    return server
 
 
 def _port(host: str, requested: int | None) -> int:
