@@ -28,6 +28,12 @@ def test_lists_are_cut_and_listed() -> None:
     assert result.shortened == ("/ranks: the first 200 of 1000",)
 
 
+def test_a_cut_text_is_listed() -> None:
+    result = bounded({"stack": "x" * 5000, "short": "y" * MAX_TEXT})
+    assert len(result.value["stack"]) <= MAX_TEXT
+    assert result.shortened == ("/stack: 1,000 of 5,000 characters",)
+
+
 def test_a_long_answer_loses_items_until_it_is_short_enough() -> None:
     rows = [{"name": "x" * MAX_TEXT, "at": at} for at in range(150)]
     result = bounded({"rows": rows})

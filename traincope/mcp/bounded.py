@@ -23,7 +23,7 @@ SIZES = ((200, MAX_TEXT), (50, MAX_TEXT), (10, 500), (3, 200), (1, 100))
 class Bounded:
     value: Any
     shortened: tuple[str, ...]
-    """One phrase for each list and object that was cut: its place, and how much of it is there."""
+    """One phrase for each list, object and text that was cut: its place, and how much of it is there."""
 
 
 def bounded(value: Any) -> Bounded:
@@ -56,7 +56,7 @@ class _Cut:
         if self.length > MAX_CHARACTERS:
             raise _TooLong
         if isinstance(value, str):
-            return self._text(value)
+            return self._listed_text(value, place)
         if isinstance(value, Mapping):
             pairs = self._first(list(value.items()), MAX_KEYS, place)
             return {self._text(str(key)): self.copied(each, f"{place}/{key}") for key, each in pairs}
@@ -64,6 +64,11 @@ class _Cut:
             kept = self._first(value, self.max_items, place)
             return [self.copied(each, f"{place}/{at}") for at, each in enumerate(kept)]
         return value
+
+    def _listed_text(self, text: str, place: str) -> str:
+        if len(text) > self.max_text:
+            self.notes.append(f"{self._text(place)}: {self.max_text:,} of {len(text):,} characters")
+        return self._text(text)
 
     def _text(self, text: str) -> str:
         result = short(text, max_length=self.max_text)
