@@ -66,6 +66,18 @@ def test_what_cannot_be_used_is_one_sentence_and_the_run_continues(
     assert all(record.levelno == logging.WARNING and "\n" not in record.message for record in caplog.records)
 
 
+def test_a_value_of_the_wrong_type_is_reported_and_ignored(site: Path) -> None:
+    site.write_text('messages = "off"\nwitness = 1\nlevel = true\ndisk_budget = "9"\nbudget = 0.01\nagent = false\n')
+    values, problems = site_options(site)
+    assert values == {"budget": 0.01, "agent": False}
+    assert problems == (
+        f"{site}: disk_budget must be a number, not '9': ignored",
+        f"{site}: level must be a number, not True: ignored",
+        f"{site}: messages must be true or false, not 'off': ignored",
+        f"{site}: witness must be true or false, not 1: ignored",
+    )
+
+
 def test_an_unreadable_file_is_one_sentence(tmp_path: Path) -> None:
     values, (sentence,) = site_options(tmp_path)
     assert values == {}

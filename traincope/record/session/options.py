@@ -81,6 +81,8 @@ class Options:
 
 SITE_KEYS = frozenset(each.name for each in fields(Options)) - {"out", "run_id", "flops", "axes"}
 """Options that a site may set for all runs. The others belong to one run."""
+SWITCHES = frozenset(each.name for each in fields(Options) if each.type is bool)
+"""Options that are true or false. The others of a site are numbers."""
 EVERY_STEP = "none"
 """The budget without a limit, in a variable and in TOML."""
 
@@ -104,7 +106,18 @@ def site_options(path: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     known = {name: value for name, value in values.items() if name in SITE_KEYS}
     if known.get("budget") == EVERY_STEP:
         known["budget"] = None
-    return known, problems
+    wrong = {name for name, value in known.items() if not _has_type_of_option(name, value)}
+    problems += tuple(
+        f"{path}: {name} must be {'true or false' if name in SWITCHES else 'a number'}, not {known[name]!r}: ignored"
+        for name in sorted(wrong)
+    )
+    return {name: value for name, value in known.items() if name not in wrong}, problems
+
+
+def _has_type_of_option(name: str, value: object) -> bool:
+    if name in SWITCHES:
+        return isinstance(value, bool)
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def resolved_agent(options: Options) -> bool:
