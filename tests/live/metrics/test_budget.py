@@ -81,8 +81,9 @@ def test_by_default_a_rank_on_six_axes_and_a_gpu_has_at_most_10_series() -> None
 def test_folded_series_are_sums_and_extremes_over_the_ranks_of_the_node() -> None:
     both = {
         **hardware(),
-        series_key(catalogue.GPU_CLOCK, "1", GPU[1]): 0.5,
-        series_key(catalogue.GPU_POWER, "1", GPU[1]): 3.0,
+        series_key(catalogue.GPU_CLOCK, "1", "GPU-2"): 0.5,
+        series_key(catalogue.GPU_POWER, "1", "GPU-2"): 3.0,
+        series_key(catalogue.GPU_POWER, "2", "GPU-2"): 3.0,  # two ranks share this GPU
     }
     every = samples(begin(widest()), host="node-3", moment=AT, hardware=both)
     values = {(sample.metric.name, sample.labels[2:]): sample.value for sample in folded(every)}

@@ -7,6 +7,7 @@ from traincope.metrics.sample import Sample
 
 PER_RANK_VARIABLE = "TRAINCOPE_METRICS_PER_RANK"
 """`on`: export the series of every rank."""
+GPU = "gpu"
 FOLDS: Mapping[Fold, Callable[[Iterable[float]], float]] = {Fold.SUM: sum, Fold.MAX: max, Fold.MIN: min}
 
 
@@ -24,9 +25,17 @@ def folded(samples: Iterable[Sample]) -> list[Sample]:
 
 def _folded(labels: tuple[str, ...], of_ranks: list[Sample]) -> Sample:
     metric = of_ranks[0].metric
-    values = [sample.value for sample in of_ranks if isinstance(sample.value, int | float)]
+    values = [sample.value for sample in _each_gpu_once(of_ranks) if isinstance(sample.value, int | float)]
     assert metric.fold is not None
     return Sample(metric=metric, labels=labels, value=FOLDS[metric.fold](values))
+
+
+def _each_gpu_once(of_ranks: list[Sample]) -> Iterable[Sample]:
+    """Ranks that share a GPU have a sample each of the same value."""
+    if GPU not in of_ranks[0].metric.labels:
+        return of_ranks
+    at = of_ranks[0].metric.labels.index(GPU)
+    return {sample.labels[at]: sample for sample in of_ranks}.values()
 
 
 def _labels_of_node(sample: Sample) -> tuple[str, ...]:
