@@ -207,9 +207,9 @@ GPU_ENERGY = Metric(
     name="gpu.energy",
     type=Type.COUNTER,
     unit=Unit.JOULES,
+    # A sum over a changing set of GPUs is no counter, so each GPU keeps its series.
     help="Energy of the GPU from NVML, since the driver was loaded. Not in MIG mode.",
     labels=(*NODE_LABELS, "gpu"),
-    fold=Fold.SUM,
 )
 GPU_CLOCK = Metric(
     name="gpu.sm.clock",

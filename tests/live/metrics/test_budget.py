@@ -99,6 +99,14 @@ def test_folded_series_are_sums_and_extremes_over_the_ranks_of_the_node() -> Non
     assert not names & {metric.name for metric in catalogue.CATALOGUE if metric.fold is Fold.OMIT}
 
 
+def test_the_energy_counters_of_a_node_are_not_added() -> None:
+    """A sum over 1, 8, then 3 GPUs would read as a growth of the counters and as a reset."""
+    both = {series_key(catalogue.GPU_ENERGY, "GPU-1"): 5e9, series_key(catalogue.GPU_ENERGY, "GPU-2"): 7e9}
+    every = folded(samples(begin(widest()), host="node-3", moment=AT, hardware=both))
+    energies = {sample.labels[2:]: sample.value for sample in every if sample.metric is catalogue.GPU_ENERGY}
+    assert energies == {("GPU-1",): 5e9, ("GPU-2",): 7e9}
+
+
 def test_a_rank_on_six_axes_and_a_gpu_has_at_most_40_series() -> None:
     actions = [action(kind, MS, 2 * MS, stage=0, microbatch=0, at=1) for kind in "FB"]
     result = sample_table(begin(widest(*actions)), hardware=hardware())
