@@ -59,6 +59,16 @@ LIVENESS = (
         summary="r hangs",
         description=STANDS_STILL,
     ),
+    # Rank 1 records again.
+    Case(
+        alert="Hang",
+        series={
+            f'traincope_faults_total{{{HOST},rank="",kind="hang"}}': "_x4 1x100",
+            **SILENT,
+            f"traincope_data_age_seconds{{{rank(1)}}}": "10x5 1x100",
+        },
+        minute=7,
+    ),
     Case(alert="Hang", series=fault("mismatch", "_x4 1x100"), minute=5),
     # 200 s at minute 3, more than 180 s and than 3 steps of 2 s.
     Case(

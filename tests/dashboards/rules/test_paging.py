@@ -47,7 +47,7 @@ def test_the_alert_fires_at_the_first_evaluation_after_the_scrape(tmp_path: Path
     """Simulated time: a scrape at 45 s sees the verdict, for the first time."""
     promtool = need("promtool", package="prometheus")
     verdict = 'traincope_faults_total{run="r",host="h",rank="3",kind="hang"}'
-    healthy = {"traincope_data_age_seconds": "1x40", "traincope_step_duration_seconds": "5x40"}
+    healthy = {"traincope_data_age_seconds": "1 1 5+15x40", "traincope_step_duration_seconds": "5x40"}
     series = [{"series": f'{name}{{run="r",host="h",rank="0"}}', "values": values} for name, values in healthy.items()]
     alerts = ("TraincopeHang", "TraincopeHangCulprit")
     asked = [

@@ -11,6 +11,9 @@ _HANGS = (FaultKind.HANG, FaultKind.MISMATCH)
 _EQUALS_HANG = f'="{FaultKind.HANG}"'
 _FAILURES = sorted(ENDS - {FaultKind.NO_END})
 
+RESUMED_SECONDS = 5
+"""Age of the youngest record below which a job is not called hung. The agent's verdict waits at least as long."""
+
 
 def alerts(rules: Rules) -> Iterator[Alert]:
     scope, limits = rules.all, rules.limits
@@ -22,10 +25,12 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         f"clamp_min(3 * max by (run) ({scope.series_of(STEP_DURATION)}) or 0 * {youngest}, {limits.hang_seconds:g})"
     )
     silent = f"{youngest} > on (run) {patience} and on (run) sum by (run) ({alive}) > 0"
+    announced = rules.new_by(FAULTS, by=("run",), kind=_EQUALS_HANG)
     yield Alert(
         name="Hang",
         # The agent's verdict has waited already: for three times the longest step. Silence is for a job without one.
-        expression=f"{rules.new_by(FAULTS, by=('run',), kind=_EQUALS_HANG)} or ({silent})",
+        # It counts as long as no rank records again; without an age it counts in any case.
+        expression=f"(({announced}) unless on (run) {youngest} < {RESUMED_SECONDS}) or ({silent})",
         hold_seconds=0,
         severity=Severity.CRITICAL,
         summary="{{ $labels.run }} hangs",
