@@ -54,8 +54,8 @@ def write_whole(
 ) -> None:
     """Write `content` to `path`.
 
-    `spare`: a file whose disk blocks are reused if it exists. `mode`: None for that of a run's files. Raises like
-    `written_aside`.
+    `spare`: a file whose disk blocks are reused if it exists. `mode`: None for that of a run's files. Another applies
+    whatever the umask. Raises like `written_aside`.
     """
     with written_aside(path, only_new=only_new) as new_path:
         flags = NEW
@@ -64,6 +64,8 @@ def write_whole(
                 os.replace(spare, new_path)
                 flags = NEW & ~os.O_EXCL
         with open(os.open(new_path, flags, file_mode() if mode is None else mode), "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(content)
             file.truncate()
 

@@ -93,6 +93,7 @@ def test_no_lock_is_taken_in_a_directory_that_someone_else_prepared(
         take_lock(lock_path("traincope-0-abc-000"))
     assert list(node_directory().iterdir()) == []
     node_directory().rmdir()
+    os.umask(0o077)
     held = take_lock(lock_path("traincope-0-abc-000"))
     assert held is not None
     assert mode(node_directory()) == 0o755

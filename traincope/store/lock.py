@@ -39,6 +39,7 @@ def make_node_directory() -> None:
     """
     with suppress(FileExistsError):
         node_directory().mkdir(mode=LISTED)
+        node_directory().chmod(LISTED)  # whatever the umask; only what was created here
     check_owner(node_directory())
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import stat
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,16 @@ def test_a_target_file_has_the_format_of_file_sd(tmp_path: Path) -> None:
     assert read(tmp_path / "traincope-0-abc-000-node_3.json") == [{"targets": ["127.0.0.1:9401"], "labels": labels}]
     note.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_users_may_read_a_target_file_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        note = target(tmp_path, job="job", host="node-3", where="http://127.0.0.1:9401/metrics")
+        note.write()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(note.path.stat().st_mode) == 0o644
 
 
 def test_a_server_on_all_interfaces_is_listed_by_host_name(tmp_path: Path) -> None:
