@@ -1,13 +1,16 @@
 """SQL: answers, the sandbox around it, and sentences for mistakes."""
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from tests.exporters.runs import two_ranks
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.tables.query import named_runs, run_query
+from traincope.tables.rows import json_rows
 from traincope.tables.sources import Sources
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -30,6 +33,11 @@ def test_a_query_joins_views_and_sums_exactly(run: Sources) -> None:
     )
     assert answer(run, query) == [{"rank": 0, "ns": 400, "clock": "host"}, {"rank": 1, "ns": 0, "clock": "host"}]
     assert run_query([run], query).schema.field("ns").type == "int64"
+
+
+def test_decimals_are_numbers_in_json() -> None:
+    values = pa.table({"a": pa.array([Decimal("2.50"), Decimal("3.00"), None], type=pa.decimal128(10, 2))})
+    assert [row["a"] for row in json_rows(values)] == [2.5, 3, None]
 
 
 def test_collectives_know_who_came_last(run: Sources) -> None:

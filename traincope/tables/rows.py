@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from io import BytesIO, StringIO
 from math import isfinite
 from typing import Any
@@ -24,6 +25,8 @@ def _json(value: object) -> Any:
         return value
     if isinstance(value, float):
         return value if isfinite(value) else NOT_FINITE[str(value)]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, list | tuple):
         return [_json(each) for each in value]
     if isinstance(value, dict):
