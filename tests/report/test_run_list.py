@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 
 from tests.live.processes import start_rank, until
 from traincope.cli.main import main
+from traincope.errors import NotARunError
 from traincope.report.run_list import RunState, list_runs
 from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.layout import ROWS_FILE, rank_directory
+from traincope.store.reading import find_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
@@ -88,7 +91,8 @@ def test_damaged_and_foreign_directories_end_nothing(demo: Path, capsys: pytest.
     assert ended.value.code == 0
     listed = {Path(run["path"]).name: run for run in json.loads(capsys.readouterr().out)}
     assert sorted(listed) == ["bad rank", "cut", "demo", "future", "without"]
-    assert {name: run["state"] for name, run in listed.items() if name != "bad rank"} == {
+    assert {name: run["state"] for name, run in listed.items()} == {
+        "bad rank": "damaged",
         "cut": "damaged",
         "demo": "done",
         "future": "damaged",
@@ -106,6 +110,10 @@ def test_damaged_and_foreign_directories_end_nothing(demo: Path, capsys: pytest.
         main(["ls", str(parent)])
     text = capsys.readouterr().out
     assert "damaged" in text
+    lines = text.splitlines()
+    (below,) = [at for at, line in enumerate(lines) if line.startswith("future")]
+    assert lines[below + 1].startswith("  ")
+    assert "format 99" in lines[below + 1]
     assert text.rstrip().endswith("5 runs")
 
 
@@ -116,6 +124,28 @@ def test_a_silent_run_of_another_host_is_not_called_dead(demo: Path) -> None:
     manifest.write_text(json.dumps({**content, "ending": None, "ended_wall_ns": None}))
     (listed,) = list_runs(demo)
     assert listed.state is RunState.SILENT
+
+
+def test_unreadable_directories_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """As another user; pytest's own directory is closed to all others."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        closed = Path(name) / "closed"
+        closed.mkdir(mode=0o700)
+        with pytest.raises(SystemExit):
+            main(["ls", name])  # imports what this user may read
+        assert "unreadable" not in capsys.readouterr().err
+        os.seteuid(65534)
+        try:
+            with pytest.raises(SystemExit):
+                main(["ls", name])
+            with pytest.raises(NotARunError, match=r"may not be read by this user.*TRAINCOPE_UMASK=027"):
+                find_run(closed)
+        finally:
+            os.seteuid(0)
+    assert "unreadable directories: 1; record with TRAINCOPE_UMASK=027" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "sentence"), [(["missing"], "is not a directory"), (["empty"], "no run below")])

@@ -5,7 +5,7 @@ No records are read, so a thousand runs take seconds. A damaged run is listed wi
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -68,19 +68,19 @@ class _LastAttempt:
     rows: tuple[Path, ...] = field(default_factory=tuple)
 
 
-def list_runs(directory: Path) -> Iterator[ListedRun]:
-    """Yield the runs below `directory`, or itself, in the order of their paths."""
-    for path in find_runs(directory):
+def list_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None = None) -> Iterator[ListedRun]:
+    """Yield the runs below `directory`, or itself, in the order of their paths. `unreadable`: as of `find_runs`."""
+    for path in find_runs(directory, unreadable=unreadable):
         try:
             yield _listed(path)
         except (TraincopeError, OSError) as error:
             yield ListedRun(path=path, state=RunState.DAMAGED, problem=" ".join(str(error).split()))
 
 
-def find_runs(directory: Path) -> Iterator[Path]:
-    """Yield run directories. It follows no links, and skips what it may not read."""
+def find_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+    """Yield run directories. It follows no links. `unreadable` gets the error of each directory that it skips."""
     base = len(directory.parts)
-    for name, folders, files in os.walk(directory):
+    for name, folders, files in os.walk(directory, onerror=unreadable):
         path = Path(name)
         folders.sort()
         if RUN_FILE in files or any(attempt_number(path / folder) is not None for folder in folders):
@@ -96,6 +96,8 @@ def _listed(run: Path) -> ListedRun:
     document = _document(run, last)
     notice = _notice(run, last)
     state = RunState.IMPORTED if info.imported else _state(run, last, notice, world_size=info.world_size)
+    if last.problem and state not in (RunState.RUNNING, RunState.HUNG):
+        state = RunState.DAMAGED
     hangs = notice is not None and state is RunState.HUNG
     return ListedRun(
         path=run,

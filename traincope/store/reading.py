@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, VersionError
 from traincope.events import Kind
+from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
@@ -48,6 +49,7 @@ from traincope.topology import Group
 SAME_LAUNCH_NS = 60_000_000_000
 """Maximum difference between the starts of the ranks of one launch."""
 
+SHARE = f"record with {UMASK_VARIABLE}=027 to let the group of its files read it"
 NAMED_KINDS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT, Kind.BATCH)
 """Kinds of records whose `name` is the number of a string."""
 
@@ -266,8 +268,17 @@ def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str],
 def find_run(path: Path) -> Path:
     """Find the run directory at `path`, or the only one inside it.
 
-    Raises NotARunError if there is none, or more than one.
+    Raises NotARunError if there is none, or more than one, or if it may not be read.
     """
+    try:
+        return _found_run(path)
+    except PermissionError as error:
+        raise NotARunError(
+            f"{error.filename or path} may not be read by this user, so {path} is not a readable run; {SHARE}"
+        ) from error
+
+
+def _found_run(path: Path) -> Path:
     if not path.exists():
         raise NotARunError(f"{path} does not exist; give the directory that `traincope.run(out=...)` was given")
     if (path / RUN_FILE).is_file():

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from traincope.errors import UsageError
 from traincope.printable import printable
 from traincope.record.session.identity import DEFAULT_ROOT
 from traincope.report.run_list import ListedRun, RunState, list_runs
+from traincope.store.reading import SHARE
 from traincope.units import count, share
 
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
@@ -43,7 +45,10 @@ class Ls:
         directory = arguments.directory
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a directory; give one with runs below it")
-        runs = list(list_runs(directory))
+        unreadable: list[OSError] = []
+        runs = list(list_runs(directory, unreadable=unreadable.append))
+        if unreadable:
+            print(f"unreadable directories: {len(unreadable)}; {SHARE}", file=sys.stderr)
         if arguments.format == "json":
             print(json.dumps([{**asdict(run), "path": str(run.path)} for run in runs], indent=1))
         elif not runs:
@@ -62,8 +67,23 @@ def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
         table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis", width=width)
     for run in runs:
         table.add_row(*_cells(run, directory)[: len(widths)])
-    console.print(table)
+    if VERDICT in widths:
+        console.print(table)
+    else:
+        _print_with_verdicts(table, runs, console)
     console.print(Text(count(len(runs), "run"), style="dim"))
+
+
+def _print_with_verdicts(table: Table, runs: Sequence[ListedRun], console: Console) -> None:
+    """Print a narrow table, each problem or verdict on a line of its own below its run."""
+    with console.capture() as capture:
+        console.print(table)
+    head, *lines = capture.get().splitlines()
+    print(head, file=console.file)
+    for line, run in zip(lines, runs, strict=True):
+        print(line, file=console.file)
+        if run.problem or run.verdict:
+            console.print(Text(f"  {printable(run.problem or run.verdict or '')}"), soft_wrap=True)
 
 
 def _cells(run: ListedRun, directory: Path) -> tuple[str | Text, ...]:
