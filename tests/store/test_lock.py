@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
+from traincope.store import lock
+from traincope.store.lock import job_name, lock_path, node_directory, remove_lock, take_lock
 
 HOLD = """
 import sys
@@ -75,6 +76,17 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic"):
         take_lock(tmp_path / "lock")
     assert not (tmp_path / "victim").exists()
+
+
+def test_root_of_two_containers_has_two_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """user_namespaces(7): first id inside, first id outside, number of ids."""
+    names = []
+    monkeypatch.setattr(lock, "UID_MAP", tmp_path / "uid_map")
+    for content in ("0 100000 65536\n", "0 200000 65536\n", "damaged"):
+        (tmp_path / "uid_map").write_text(content)
+        names.append(node_directory().name)
+    uid = os.getuid()
+    assert names == [f"traincope-{100000 + uid}", f"traincope-{200000 + uid}", f"traincope-{uid}"]
 
 
 def test_the_name_contains_user_job_and_attempt(tmp_path: Path) -> None:

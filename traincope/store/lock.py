@@ -16,6 +16,7 @@ from traincope.private_files import check_owner
 
 SHARED_MEMORY = Path("/dev/shm")
 """Node-local on every Linux, and the same directory for all ranks, while a launcher's $TMPDIR may differ per rank."""
+UID_MAP = Path("/proc/self/uid_map")
 LISTED = 0o755
 """Mode of a directory that every user may list."""
 
@@ -29,7 +30,18 @@ def job_name(run: Path, *, attempt: int) -> str:
 def node_directory() -> Path:
     """This user's directory for files of this node. It may not exist yet."""
     local = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    return local / f"traincope-{os.getuid()}"
+    return local / f"traincope-{_uid_of_host()}"
+
+
+def _uid_of_host() -> int:
+    """This user's id outside of its user namespace: root of several containers that share /dev/shm has several."""
+    uid = os.getuid()
+    with suppress(OSError, ValueError):
+        for line in UID_MAP.read_text().splitlines():
+            first, outer, length = map(int, line.split())
+            if first <= uid < first + length:
+                return outer + uid - first
+    return uid
 
 
 def make_node_directory() -> None:
