@@ -44,17 +44,22 @@ class AutomaticRun(Run):
 
     def end_with_the_process(self, error: BaseException | None) -> None:
         """End the run. Delete the record of a process that only prepared the training of the ranks that it started."""
-        recorder, prepared = self._recorder, guard(self._only_prepared)()
+        recorder, prepared = self._recorder, guard(self._only_prepared)(error)
         if recorder is not None and prepared:
             recorder.withdraw()
         super().end_with_the_process(error)
         if recorder is not None and prepared:
             shutil.rmtree(recorder.directory, ignore_errors=True)
 
-    def _only_prepared(self) -> bool:
-        """Return whether it has no place, because it had neither a group nor a step, and others have begun since."""
+    def _only_prepared(self, error: BaseException | None) -> bool:
+        """Return whether it has no place, because it had neither a group nor a step, and others have begun since.
+
+        A rank of a launcher, and a process that failed, may have had no time for a group.
+        """
         recorder = self._recorder
         if recorder is None or recorder.place is not None or recorder.run is None:
+            return False
+        if error is not None or recorder.identity.rank is not None:
             return False
         return has_other_ranks(recorder.run, since_wall_ns=self._began_wall_ns)
 

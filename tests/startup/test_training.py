@@ -1,0 +1,45 @@
+"""The record of a process that made an optimizer, and then ended without a process group and without a step."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from traincope.record.session.identity import this_host
+from traincope.record.session.options import OUT_VARIABLE
+from traincope.startup.training import AutomaticRun
+
+
+def end_after_another_began(run_directory: Path, error: BaseException | None) -> list[str | None]:
+    """The endings of this process's records in the run."""
+    run = AutomaticRun()
+    run.__enter__()
+    later = run_directory / "attempt-000" / "rank-00001"
+    later.mkdir(parents=True)
+    host = this_host()
+    card = {"rank": 1, "coords": {}, "host": host.name, "boot_id": host.boot_id, "pid": 1, "ending": None}
+    later.joinpath("rank.json").write_text(json.dumps(card | {"started_wall_ns": time.time_ns()}))
+    run.end_with_the_process(error)
+    return [json.loads(path.read_text())["ending"] for path in run_directory.rglob("rank-00000/rank.json")]
+
+
+@pytest.fixture(autouse=True)
+def _run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OUT_VARIABLE, str(tmp_path))
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_process_that_prepared_the_ranks_leaves_no_record(tmp_path: Path) -> None:
+    assert end_after_another_began(tmp_path, None) == []
+
+
+def test_a_process_that_fails_keeps_its_record_and_its_exception(tmp_path: Path) -> None:
+    assert end_after_another_began(tmp_path, ValueError("no such layer")) == ["ValueError"]
+
+
+def test_a_rank_of_a_launcher_keeps_its_record_after_sys_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At exit its SystemExit is not visible any more."""
+    monkeypatch.setenv("RANK", "0")
+    assert end_after_another_began(tmp_path, None) == ["clean"]
