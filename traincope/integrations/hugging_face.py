@@ -14,6 +14,25 @@ SUMMARY = "train_runtime"
 """Name in the values that the Trainer logs once, after its last step."""
 
 
+class _TokenCount:
+    """Hook that logs the tokens of each forward. In a copy or a pickle of the model it logs nothing."""
+
+    def __init__(self, same_tokens: int | None = None) -> None:
+        """`same_tokens`: number of ranks that share the tokens; None: log nothing."""
+        self._same_tokens = same_tokens
+        self._log = guard(self._log_tokens)
+
+    def __call__(self, module: Any, _args: Any, inputs: dict[str, Any]) -> None:
+        if self._same_tokens and not is_compiling() and module.training and module.main_input_name in inputs:
+            self._log(inputs[module.main_input_name].numel() / self._same_tokens)
+
+    def __reduce__(self) -> tuple[type["_TokenCount"], tuple[()]]:
+        return _TokenCount, ()
+
+    def _log_tokens(self, tokens: float) -> None:
+        traincope.log(step_tokens=tokens)
+
+
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     """Records the training of a Trainer, with its tokens and the values that it logs.
 
@@ -44,13 +63,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     def _watch(self, model: Any, parallelism: Any) -> None:
         self._forget()
         same_tokens = getattr(parallelism, "tp_size", 1)  # the ranks of a tensor-parallel group
-        count = guard(lambda inputs: traincope.log(step_tokens=inputs[model.main_input_name].numel() / same_tokens))
-
-        def before_forward(module: Any, _args: Any, inputs: dict[str, Any]) -> None:
-            if not is_compiling() and module.training and module.main_input_name in inputs:
-                count(inputs)
-
-        self._count = model.register_forward_pre_hook(before_forward, with_kwargs=True)
+        self._count = model.register_forward_pre_hook(_TokenCount(same_tokens), with_kwargs=True)
 
     def _forget(self) -> None:
         if self._count is not None:
