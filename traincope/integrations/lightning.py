@@ -43,7 +43,10 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._recording = Recording(run)
         self._tokens = tokens
         self._values: dict[str, Any] = {}
-        """The latest values. Lightning keeps those of earlier steps among the new ones."""
+        """The latest values, kept alive so that a new value has other memory.
+
+        Lightning keeps those of earlier steps among the new ones.
+        """
 
     def setup(self, _trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == FIT:
@@ -71,4 +74,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
             # Lightning divides the loss by the number of batches that it accumulates.
             traincope.log(loss=outputs["loss"] * trainer.accumulate_grad_batches)
         before, self._values = self._values, dict(trainer.callback_metrics)
-        traincope.log(**{name: value for name, value in self._values.items() if value is not before.get(name)})
+        traincope.log(**{name: value for name, value in self._values.items() if _is_new(value, before.get(name))})
+
+
+def _is_new(value: Any, before: Any) -> bool:
+    """Return whether a value has memory of its own. Lightning makes a new view of the same value at each look."""
+    return before is None or value.data_ptr() != before.data_ptr()
