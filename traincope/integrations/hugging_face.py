@@ -1,5 +1,6 @@
 """Callback for the Trainer of Hugging Face's transformers."""
 
+import os
 from typing import Any
 
 from torch.compiler import is_compiling
@@ -12,6 +13,22 @@ from traincope.record.run import Run
 
 SUMMARY = "train_runtime"
 """Name in the values that the Trainer logs once, after its last step."""
+ACCELERATE_PARALLELISM = "ACCELERATE_USE_PARALLELISM_CONFIG"
+"""Variable by which `accelerate launch` sets the parallelism."""
+
+
+def _tensor_parallel_size(model: Any, args: Any) -> int | None:
+    """The number of ranks that share their tokens, in the order of `Trainer.get_tp_size`; None if unknown."""
+    of_model = getattr(model, "_tp_size", None)
+    if of_model is not None:
+        return int(of_model)
+    deepspeed = getattr(args, "hf_deepspeed_config", None)
+    if deepspeed is not None:
+        return int(deepspeed.config.get("tensor_parallel", {}).get("autotp_size", 1))
+    parallelism = getattr(args, "parallelism_config", None)
+    if parallelism is None and ACCELERATE_PARALLELISM in os.environ:
+        return None  # only the accelerator knows, and callbacks do not receive it
+    return getattr(parallelism, "tp_size", 1)
 
 
 class _TokenCount:
@@ -49,7 +66,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, _control: Any, *, model: Any, **_: Any) -> None:
         self._recording.begin({"trainer": f"transformers {__version__}", "model": type(model).__name__})
         self._recording.train(step=state.global_step)
-        guard(self._watch)(model, getattr(args, "parallelism_config", None))
+        guard(self._watch)(model, args)
 
     def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
         values = {name: value for name, value in logs.items() if isinstance(value, int | float)}
@@ -60,10 +77,9 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._forget()
         self._recording.end()
 
-    def _watch(self, model: Any, parallelism: Any) -> None:
+    def _watch(self, model: Any, args: Any) -> None:
         self._forget()
-        same_tokens = getattr(parallelism, "tp_size", 1)  # the ranks of a tensor-parallel group
-        self._count = model.register_forward_pre_hook(_TokenCount(same_tokens), with_kwargs=True)
+        self._count = model.register_forward_pre_hook(_TokenCount(_tensor_parallel_size(model, args)), with_kwargs=True)
 
     def _forget(self) -> None:
         if self._count is not None:
