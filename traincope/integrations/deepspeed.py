@@ -16,16 +16,17 @@ class DeepSpeedMonitor:
     >>> engine.monitor = DeepSpeedMonitor(engine)
 
     Every rank records. DeepSpeed sends events on rank 0 only: the learning rate, the scale of the loss, and the loss of
-    a pipeline. The engine's own monitor still receives each event.
+    a pipeline whose own monitor is enabled. The engine's own monitor still receives each event.
     """
-
-    enabled = True
 
     def __init__(self, engine: Any, run: Run | None = None) -> None:
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
         import deepspeed
+        from deepspeed.runtime.pipe.engine import PipelineEngine
 
         self._monitor = engine.monitor
+        # A pipeline with an enabled monitor broadcasts its loss and waits for the device.
+        self.enabled = self._monitor.enabled if isinstance(engine, PipelineEngine) else True
         self._recording = Recording(run)
         model = type(engine.module).__name__
         self._recording.begin({"trainer": f"deepspeed {deepspeed.__version__}", "model": model})
