@@ -33,7 +33,8 @@ def _recorded(out: Path, process_notes: Notes, *, new: frozenset[Path]) -> Itera
     yield f"recorded {ranks} in {shown}{more}"
     below = process_notes.counts.get(Note.BELOW)
     if below:
-        yield f"not recorded: {count(below, 'torch program')} that a rank started (evaluation, background checkpoints)"
+        programs = count(below, "torch program")
+        yield f"not recorded: {programs} that a rank started, or ranks started after a first step"
     yield from _verdict(out)
     yield f"the whole report:  {program()} report {quote(shown)}"
 
