@@ -53,8 +53,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._recording.begin({"trainer": f"lightning {__version__}", "model": type(pl_module).__name__})
 
     def on_train_start(self, trainer: Any, _pl_module: Any) -> None:
-        loggers = [logger for logger in trainer.loggers if type(logger).__name__ in TRACKERS]
-        self._recording.train([_sender(logger) for logger in loggers], step=trainer.global_step)
+        guard(self._train)(trainer)
 
     def on_train_batch_end(self, trainer: Any, _pl_module: Any, outputs: Any, batch: Any, _batch_idx: int) -> None:
         guard(self._log)(trainer, outputs, batch)
@@ -65,6 +64,12 @@ class LightningCallback(Callback):  # type: ignore[misc]
     def teardown(self, _trainer: Any, _pl_module: Any, stage: str) -> None:
         if stage == FIT:
             self._recording.end()
+
+    def _train(self, trainer: Any) -> None:
+        loggers = [logger for logger in trainer.loggers if type(logger).__name__ in TRACKERS]
+        # The axis of Lightning's loggers. `global_step` counts the steps of each optimizer.
+        steps = trainer.fit_loop.epoch_loop._batches_that_stepped
+        self._recording.train([_sender(logger) for logger in loggers], step=steps)
 
     def _log(self, trainer: Any, outputs: Any, batch: Any) -> None:
         tokens = self._tokens(batch)
