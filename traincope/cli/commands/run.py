@@ -169,9 +169,10 @@ def _budget(text: str) -> str:
 
 
 def _environment(out: Path, notes: Path, arguments: argparse.Namespace) -> dict[str, str]:
+    is_outer = str(out) == os.environ.get(OUT_VARIABLE)  # a rank of that run is still above its processes
     settings = {BUDGET_VARIABLE: arguments.budget, LEVEL_VARIABLE: arguments.level}
     return {
-        **{name: value for name, value in os.environ.items() if name != ABOVE_VARIABLE},
+        **{name: value for name, value in os.environ.items() if name != ABOVE_VARIABLE or is_outer},
         **{name: str(value) for name, value in settings.items() if value is not None},
         **fault_environment(arguments.fault, out=out),
         "PYTHONPATH": python_path(os.environ),
