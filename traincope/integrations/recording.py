@@ -9,6 +9,10 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 
 
+class UnfinishedTraining(Exception):  # noqa: N818
+    """The ending of a training whose end its framework did not report. It is never raised."""
+
+
 class Recording:
     """A training of a framework. It joins the run that records already, for example that of `traincope run`.
 
@@ -22,7 +26,7 @@ class Recording:
         self._trackers: Trackers | None = None
 
     def begin(self, facts: Mapping[str, object]) -> None:
-        """Begin or join a run, and describe the training. An earlier training that never ended ends now."""
+        """Begin or join a run, and describe the training. An earlier training that never ended ends now, as unfinished."""
         guard(self._begin)(facts)
 
     def train(self, trackers: Sequence[Send] = (), *, step: int = 0) -> None:
@@ -34,7 +38,7 @@ class Recording:
         guard(self._end)(error)
 
     def _begin(self, facts: Mapping[str, object]) -> None:
-        self._end(None)
+        self._end(UnfinishedTraining("another training began before this one ended"))
         if active_run() is None:
             self._own = self._run.__enter__()
         active = active_run()
