@@ -15,8 +15,9 @@ class DeepSpeedMonitor:
     >>> engine, *_ = deepspeed.initialize(...)
     >>> engine.monitor = DeepSpeedMonitor(engine)
 
-    After a resume, make it after `engine.load_checkpoint`, so that the steps continue. Every rank records. DeepSpeed sends events on rank 0 only: the learning rate, the scale of the loss, and the loss of
-    a pipeline whose own monitor is enabled. The engine's own monitor still receives each event.
+    Make it after `engine.load_checkpoint`, so that the steps continue. Every rank records. DeepSpeed sends events on
+    rank 0 only: the learning rate, the scale of the loss, and the loss of a pipeline whose own monitor is enabled. The
+    engine's own monitor still receives each event.
     """
 
     def __init__(self, engine: Any, run: Run | None = None) -> None:

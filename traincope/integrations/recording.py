@@ -9,7 +9,7 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 
 
-class UnfinishedTraining(Exception):  # noqa: N818
+class UnfinishedTraining(Exception):
     """The ending of a training whose end its framework did not report. It is never raised."""
 
 
@@ -26,7 +26,7 @@ class Recording:
         self._trackers: Trackers | None = None
 
     def begin(self, facts: Mapping[str, object]) -> None:
-        """Begin or join a run, and describe the training. An earlier training that never ended ends now, as unfinished."""
+        """Begin or join a run, and describe the training. An earlier one that never ended ends now, as unfinished."""
         guard(self._begin)(facts)
 
     def train(self, trackers: Sequence[Send] = (), *, step: int = 0) -> None:
