@@ -272,7 +272,8 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
         ends = [each for each in _tensors(outputs) if each.requires_grad]
         begins = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if ends and begins:
-            with _counter(backward, problems):
+            # Autograd's own thread of a GPU may be the one that waits for us.
+            with _counter(backward, problems), torch.autograd.set_multithreading_enabled(False):
                 torch.autograd.grad(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
     products = (_with_causal(each, interpreter.causal) for each in (forward, backward))
     return GraphCost(forward=next(products), backward=next(products), problem=problems[0] if problems else None)
