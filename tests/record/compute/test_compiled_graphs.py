@@ -259,3 +259,31 @@ def test_counting_by_graphs_keeps_the_training_bit_identical(tmp_path: Path) -> 
     assert train(tmp_path / "run") == train(None)
     (rank,) = traincope.open_run(tmp_path / "run").ranks
     assert counted_flops(rank) is not None
+
+
+def train_under_autocast(directory: Path | None) -> list[float]:
+    """Gradients of an eager layer that is used before and after compiled code, with one copy of its weight in bf16."""
+    _forget()
+    torch.manual_seed(3)
+    layer, inner = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    @compiled
+    def middle(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            result: Tensor = inner(x)
+        return result
+
+    with nullcontext() if directory is None else traincope.run(directory, budget=None):
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = layer(middle(layer(torch.randn(8, 16)))).float().square().mean()
+            loss.backward()
+            traincope.step()
+    assert layer.weight.grad is not None
+    gradients: list[float] = layer.weight.grad.flatten().tolist()
+    return gradients
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # Dynamo's own
+def test_counting_keeps_the_copies_of_weights_that_autocast_made(tmp_path: Path) -> None:
+    assert train_under_autocast(tmp_path / "run") == train_under_autocast(None)

@@ -253,10 +253,14 @@ def _shape(value: Any) -> object:
 
 
 def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], grad: bool) -> GraphCost:
-    """Run a graph on tensors without data, and count."""
+    """Run a graph on tensors without data, and count.
+
+    Leaving a thread's outermost autocast clears the cache of the whole process, so this thread never leaves it.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    torch.autocast_increment_nesting()
     if any(not _is_plain(arg) for arg in args if isinstance(arg, torch.Tensor)):
         return GraphCost(problem="its arguments are DTensors or other subclasses of tensors")
     forward, backward = Shaped(), Shaped()
