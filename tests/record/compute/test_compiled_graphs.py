@@ -236,6 +236,20 @@ def test_the_report_says_that_graphs_gave_the_flops_and_leaves_out_hfu(tmp_path:
     assert (used.ratios.hfu, used.work.executed) == (None, None)
 
 
+def test_products_of_the_compilation_do_not_count(tmp_path: Path) -> None:
+    """The counted step, the second, compiles. Inductor compares kernels then."""
+    layer = nn.Linear(16, 16, bias=False)
+
+    def compare(module: Any, examples: Any) -> Any:
+        nn.Linear(64, 64)(torch.ones(64, 64)) @ torch.ones(64, 64)
+        return torch._dynamo.lookup_backend("aot_eager")(module, examples)
+
+    models = iter((layer, torch.compile(layer, backend=compare), layer))
+    once = 2 * 2 * 8 * 16 * 16
+    flop_counts = counted(tmp_path / "run", lambda: next(models)(X).square().mean())
+    assert by_phase(flop_counts) == {Phase.FORWARD: once, Phase.BACKWARD: once}
+
+
 def train(directory: Path | None) -> tuple[list[float], list[float]]:
     """Losses, and the state of the random numbers."""
     _forget()

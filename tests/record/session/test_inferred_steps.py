@@ -160,6 +160,19 @@ def compiled(zeroed: str, *, by_model: bool = False) -> Iterator[None]:
         yield
 
 
+def compiled_model() -> Iterator[None]:
+    """Gradients are zeroed between the loss and its backward."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    code = torch.compile(trained, backend="aot_eager")
+    while True:
+        loss = code(torch.ones(2, 4)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield
+
+
 def own_arithmetic() -> Iterator[None]:
     """No optimizer at all, and accumulation."""
     trained = model()
@@ -203,6 +216,7 @@ WAYS = (
     zeroed_by_the_model,
     *(pytest.param(partial(compiled, where), id=f"compiled, zeroed at the {where}") for where in ("top", "end")),
     pytest.param(partial(compiled, "end", by_model=True), id="compiled, zeroed by the model"),
+    compiled_model,
     own_arithmetic,
 )
 

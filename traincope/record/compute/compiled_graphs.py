@@ -10,10 +10,11 @@ visible.
 """
 
 import functools
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -64,11 +65,15 @@ class GraphCost:
     problem: str | None = None
 
 
+SetApart = Callable[[], AbstractContextManager[None]]
+"""Makes a context in which no hook of ours acts on the calling thread."""
+
+
 class CapturedGraph:
     """A graph of the training's operators, and what its calls cost by the shapes of their arguments."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = _copied(module)
+    def __init__(self, module: Any, set_apart: SetApart) -> None:
+        self._module, self._set_apart = _copied(module), set_apart
         self._costs: dict[object, GraphCost] = {}
         self._count = guard(self._count_on_a_thread)
 
@@ -93,8 +98,13 @@ class CapturedGraph:
         autocast = {device: torch.get_autocast_dtype(device) for device in devices if torch.is_autocast_enabled(device)}
         results: list[GraphCost | None] = []
         count = guard(_count)
+
+        def run(grad: bool) -> None:
+            with self._set_apart():
+                results.append(count(_interpreter(self._module), args, autocast, grad))
+
         counting = threading.Thread(
-            target=lambda grad: results.append(count(_interpreter(self._module), args, autocast, grad)),
+            target=run,
             args=(torch.is_grad_enabled(),),
             name="traincope-flops",
             daemon=True,
@@ -125,7 +135,8 @@ Around = Callable[[CapturedGraph, Callable[..., Any], tuple[Any, ...]], Any]
 class CapturedGraphs:
     """Watch of the graphs that torch.compile makes from now on."""
 
-    def __init__(self) -> None:
+    def __init__(self, set_apart: SetApart) -> None:
+        self._set_apart = set_apart
         self._patches = Patches()
         self._late = WhenImported("torch._dynamo.output_graph", self._patch)
         self._recorder: Recorder | None = None
@@ -167,8 +178,9 @@ class CapturedGraphs:
         copy = guard(CapturedGraph)
 
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-            before, kept = num_aot_graphs(), copy(module)
-            compiled = original(graph, module, *args, **kwargs)
+            before, kept = num_aot_graphs(), copy(module, self._set_apart)
+            with self._set_apart():  # a backend may run products to compare kernels
+                compiled = original(graph, module, *args, **kwargs)
             return captured(graph, module, kept, compiled, num_aot_graphs() > before) or compiled
 
         self._patches.replace(owner, name, call_user_compiler)
@@ -260,6 +272,7 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    gradients = inspect.unwrap(torch.autograd.grad)  # hooks on it would see a backward of the training
     torch.autocast_increment_nesting()
     if any(not _is_plain(arg) for arg in args if isinstance(arg, torch.Tensor)):
         return GraphCost(problem="its arguments are DTensors or other subclasses of tensors")
@@ -278,7 +291,7 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
         if ends and begins:
             # Autograd's own thread of a GPU may be the one that waits for us.
             with _counter(backward, problems), torch.autograd.set_multithreading_enabled(False):
-                torch.autograd.grad(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
+                gradients(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
     products = (_with_causal(each, interpreter.causal) for each in (forward, backward))
     return GraphCost(forward=next(products), backward=next(products), problem=problems[0] if problems else None)
 

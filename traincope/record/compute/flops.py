@@ -17,7 +17,8 @@ while another live thread calls modules. If one begins to in a counted step, our
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any
 
@@ -111,7 +112,7 @@ class Flops:
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
         self._interposed, self._library = Interposed("aten"), Interposed(FLASH_ATTN)
-        self._graphs = CapturedGraphs()
+        self._graphs = CapturedGraphs(self._set_apart)
         self._patches = Patches()
         self._thread = _ThreadState()
         self._counting: int | None = None
@@ -329,6 +330,17 @@ class Flops:
         """
         return self._grad_enabled() and not self._second_order
 
+    @contextmanager
+    def _set_apart(self) -> Iterator[None]:
+        """Let no hook act on the calling thread: it compiles, or runs a graph only to count."""
+        thread = self._thread
+        outer, thread.inside_product = thread.inside_product, True
+        try:
+            with self._phases.set_apart():
+                yield
+        finally:
+            thread.inside_product = outer
+
     def _around_graph(self, graph: CapturedGraph, compiled: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Call compiled code. Its products count by its graph, so those of its kernels that we see do not."""
         thread = self._thread
@@ -379,7 +391,7 @@ class Flops:
         return self._graphs.any and running_node().startswith(COMPILED_BACKWARD)
 
     def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling():
+        if self._is_compiling() or self._thread.inside_product:
             return original(module, *args, **kwargs)
         thread = self._thread
         recomputing, products, result = thread.recomputing, self._enter(module), None

@@ -7,7 +7,8 @@ inside a backward with gradients enabled is being recomputed.
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any, Protocol
 
@@ -124,6 +125,17 @@ class Phases:
     def in_forward(self) -> bool:
         """Return whether the calling thread is inside a module's call."""
         return self._thread.forward > 0
+
+    @contextmanager
+    def set_apart(self) -> Iterator[None]:
+        """Let modules and backward calls on the calling thread pass: they are not the training's."""
+        thread = self._thread
+        forward, backward = thread.forward, thread.backward
+        thread.forward = thread.backward = 1
+        try:
+            yield
+        finally:
+            thread.forward, thread.backward = forward, backward
 
     def others_call_modules(self) -> bool:
         """Return whether another live thread has called root modules.
