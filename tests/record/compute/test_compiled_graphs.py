@@ -236,6 +236,28 @@ def test_the_report_says_that_graphs_gave_the_flops_and_leaves_out_hfu(tmp_path:
     assert (used.ratios.hfu, used.work.executed) == (None, None)
 
 
+def test_products_of_a_compiled_optimizer_are_not_the_models(tmp_path: Path) -> None:
+    """They run with gradients off, which only the graph shows. Those of a module count, as they do eagerly."""
+    layer, teacher = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+
+    class Student(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                target = teacher(x)
+            result: Tensor = layer(x) - target
+            return result
+
+    @compiled
+    def update() -> None:
+        with torch.no_grad():
+            layer.weight.sub_(layer.weight @ layer.weight.t() @ layer.weight)
+
+    once = 2 * 2 * 8 * 16 * 16
+    model = compiled(Student())
+    flop_counts = counted(tmp_path / "run", step_of(model, X), after=update)
+    assert by_phase(flop_counts) == {Phase.FORWARD: 2 * once, Phase.BACKWARD: once}
+
+
 def test_products_of_the_compilation_do_not_count(tmp_path: Path) -> None:
     """The counted step, the second, compiles. Inductor compares kernels then."""
     layer = nn.Linear(16, 16, bias=False)

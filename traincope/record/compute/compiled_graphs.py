@@ -61,6 +61,8 @@ class GraphCost:
     """FLOPs of one call of a graph; `problem`: the reason why they are unknown."""
 
     forward: Products = field(default_factory=Counter)
+    without_gradients: Products = field(default_factory=Counter)
+    """Of the forward, under `no_grad`: the model's in a module, otherwise an optimizer's."""
     backward: Products = field(default_factory=Counter)
     problem: str | None = None
 
@@ -276,7 +278,7 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
     torch.autocast_increment_nesting()
     if any(not _is_plain(arg) for arg in args if isinstance(arg, torch.Tensor)):
         return GraphCost(problem="its arguments are DTensors or other subclasses of tensors")
-    forward, backward = Shaped(), Shaped()
+    forward, without_gradients, backward = Shaped(), Shaped(), Shaped()
     problems: list[str] = []
     with torch.set_grad_enabled(grad), FakeTensorMode(allow_non_fake_inputs=True):
         leaves = [_without_data(arg) for arg in args]
@@ -284,16 +286,20 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
             for device, dtype in autocast.items():
                 state.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=False))
             inputs = [leaf.clone() if _grad_fn(arg) else leaf for leaf, arg in zip(leaves, args, strict=True)]
-            with _counter(forward, problems):
+            with _counter(lambda: forward if torch.is_grad_enabled() else without_gradients, problems):
                 outputs = interpreter.run(*inputs)
         ends = [each for each in _tensors(outputs) if each.requires_grad]
         begins = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         if ends and begins:
             # Autograd's own thread of a GPU may be the one that waits for us.
-            with _counter(backward, problems), torch.autograd.set_multithreading_enabled(False):
+            with _counter(lambda: backward, problems), torch.autograd.set_multithreading_enabled(False):
                 gradients(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
-    products = (_with_causal(each, interpreter.causal) for each in (forward, backward))
-    return GraphCost(forward=next(products), backward=next(products), problem=problems[0] if problems else None)
+    return GraphCost(
+        forward=_with_causal(forward, interpreter.causal),
+        without_gradients=_with_causal(without_gradients, interpreter.causal),
+        backward=_with_causal(backward, interpreter.causal),
+        problem=problems[0] if problems else None,
+    )
 
 
 def _with_causal(shaped: Shaped, causal: set[Square]) -> Products:
@@ -344,9 +350,9 @@ def _interpreter(module: Any) -> Any:
     return Once(module)
 
 
-def _counter(products: Shaped, problems: list[str]) -> Any:
-    """Return a dispatch mode that adds the FLOPs of all operators to `products`, and what it cannot count to
-    `problems`."""
+def _counter(products: Callable[[], Shaped], problems: list[str]) -> Any:
+    """Return a dispatch mode that adds the FLOPs of each operator to what `products` returns then, and what it cannot
+    count to `problems`."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -373,7 +379,7 @@ def _counter(products: Shaped, problems: list[str]) -> Any:
             if not counted:
                 problems.append("it attends to packed documents, or in windows")
             for work, flops in counted:
-                products[work, dtype, square_of(operator._opname, call)] += flops
+                products()[work, dtype, square_of(operator._opname, call)] += flops
             return operator(*args, **named)
 
     return CountingMode()

@@ -368,8 +368,10 @@ class Flops:
             self._uncountable = COMPILED.format(f": {cost.problem}")
         self._state = BY_GRAPHS
         self._thread.products += 1
-        for (work, dtype), flops in cost.forward.items():
-            self._count(phase, work, dtype, flops)
+        of_model = phase is not Phase.FORWARD or self._thread.modules
+        for products in (cost.forward, cost.without_gradients if of_model else {}):
+            for (work, dtype), flops in products.items():
+                self._count(phase, work, dtype, flops)
         return cost
 
     def _graph_ended(self, cost: GraphCost, outputs: Any) -> None:
