@@ -173,6 +173,21 @@ def compiled_model() -> Iterator[None]:
         yield
 
 
+def restored() -> Iterator[None]:
+    """`set_optimizer_state_dict` steps once without gradients, to create the state that it fills."""
+    trained = model()
+    optimizer = torch.optim.AdamW(trained.parameters())
+    for parameter in trained.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    while True:
+        backward(trained)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
+
+
 def own_arithmetic() -> Iterator[None]:
     """No optimizer at all, and accumulation."""
     trained = model()
@@ -217,6 +232,7 @@ WAYS = (
     *(pytest.param(partial(compiled, where), id=f"compiled, zeroed at the {where}") for where in ("top", "end")),
     pytest.param(partial(compiled, "end", by_model=True), id="compiled, zeroed by the model"),
     compiled_model,
+    restored,
     own_arithmetic,
 )
 

@@ -84,9 +84,12 @@ class Steps:
         return self._begin(if_over=self._anchor_stepped and not (self._work_shown or self._optimizer_begun))
 
     def update_ended(self) -> bool:
-        """Note that an optimizer's step is over, with all that belongs to it. Returns whether the next step began."""
+        """Note that an optimizer's step is over, with all that belongs to it. Returns whether the next step began.
+
+        An optimizer may step before the training, to create the state that a checkpoint fills.
+        """
         is_over, self._ends_with_update = self._ends_with_update, False
-        return self._begin(if_over=is_over)
+        return is_over and self._slot is not None and self._begin(if_over=True)
 
     def _begin(self, *, if_over: bool) -> bool:
         """Begin a step if none is open, or if the open one is over by the signs. Returns whether one began."""
