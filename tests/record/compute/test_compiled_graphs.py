@@ -323,3 +323,10 @@ def train_under_autocast(directory: Path | None) -> list[float]:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # Dynamo's own
 def test_counting_keeps_the_copies_of_weights_that_autocast_made(tmp_path: Path) -> None:
     assert train_under_autocast(tmp_path / "run") == train_under_autocast(None)
+
+
+def test_a_backward_that_was_compiled_makes_the_flops_unknown(tmp_path: Path) -> None:
+    """torch counts its captures. The context that compiles is over when a step begins and ends."""
+    torch._dynamo.utils.counters["compiled_autograd"]["captures"] += 1
+    layer = nn.Linear(16, 16)
+    assert probe_of(tmp_path / "run", lambda: layer(X).sum()) == HIDDEN

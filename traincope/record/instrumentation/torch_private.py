@@ -267,9 +267,10 @@ def num_aot_graphs() -> int:
 
 
 def has_compiled_autograd() -> bool:
-    """Return whether torch also compiles the backward of eager code."""
-    module = sys.modules.get("torch._dynamo.compiled_autograd")
-    return bool(getattr(module, "compiled_autograd_enabled", False))
+    """Return whether torch also compiles the backward of eager code, or has done so: it is only on inside a context."""
+    module, utils = (sys.modules.get(f"torch._dynamo.{name}") for name in ("compiled_autograd", "utils"))
+    has_captured = utils is not None and utils.counters["compiled_autograd"]["captures"] > 0
+    return bool(getattr(module, "compiled_autograd_enabled", False)) or has_captured
 
 
 def running_node() -> str:
