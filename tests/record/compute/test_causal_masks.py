@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tests.record.compute.test_flops import counted
 from traincope.events import Phase, Work
+from traincope.record.compute.causal_masks import CausalMasks
 
 B, H, L, D = 2, 3, 16, 4
 WHOLE = 3 * 4 * B * H * L * L * D
@@ -119,6 +120,16 @@ def test_layers_of_one_shape_that_differ_count_whole(tmp_path: Path) -> None:
     causal, free = CAUSAL["minus 10,000"], NOT_CAUSAL["no mask"]
     both = model_of(tmp_path / "run", lambda *qkv: causal(*qkv) + free(*qkv))
     assert both == (2 * WHOLE, 2 * WHOLE, 2 * WHOLE)
+
+
+def test_a_large_mask_is_not_copied_to_numbers_of_8_bytes() -> None:
+    """16 Mi pairs of bool: neither 128 MiB for a sum, nor another answer."""
+    masks, length = CausalMasks(), 4096
+    mask = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        masks.saw_attention({"query": torch.empty(1, 1, length, 1), "attn_mask": mask})
+    assert masks.shares() == {(1, length): pytest.approx(1)}
+    assert max(event.self_cpu_memory_usage for event in profile.events()) < 64 * 2**20
 
 
 def test_products_of_experts_are_not_attention(tmp_path: Path) -> None:

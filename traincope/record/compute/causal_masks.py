@@ -28,6 +28,9 @@ MASKS = ("attn_mask", "attn_bias")
 HIDDEN = -5e3
 """Scores below have no weight. Libraries lower them by 10,000, to the lowest number or to -inf."""
 
+PART = 1 << 22
+"""Elements of a mask that are counted at once."""
+
 HALVED = {Work.MATMUL: Work.CAUSAL_PRODUCTS, Work.ATTENTION: Work.MASKED_ATTENTION}
 """Kind of work -> what it is if its attention is causal."""
 
@@ -92,7 +95,10 @@ class CausalMasks:
 
         heads = scores[:, 0] if len(scores.shape) > 3 else scores.reshape(-1, *scores.shape[-2:])[:1]
         visible = heads if heads.dtype is torch.bool else heads.gt(HIDDEN)
-        share = 2 * visible.mean(dtype=torch.float64) - 1 / square[1]
+        elements = max(1, visible.numel())
+        rows = max(1, PART * square[1] // elements)  # a sum copies its part to integers of 8 bytes
+        pairs = sum(part.sum() for part in visible.split(rows, dim=-2))
+        share = 2 * pairs.double() / elements - 1 / square[1]
         answer = torch.where(visible.triu(1).any(), -1.0, share)
         if answer.is_cuda:
             memory = torch.empty((), dtype=answer.dtype, device="cpu", pin_memory=True)
