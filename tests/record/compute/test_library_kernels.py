@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 import traincope
 from tests.record.compute.test_flops import by_phase, counted
@@ -75,6 +76,18 @@ def test_linear_layers_with_a_kernel_of_their_own_count_like_torchs(tmp_path: Pa
             measured[Phase.BACKWARD] -= first + middle
         assert measured == expected
         assert flop_counts.coverage_ratio == 1
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_the_backward_of_a_checkpointed_layer_counts_once(tmp_path: Path, reentrant: bool) -> None:
+    layer, x = Opaque(8, 8, bias=False), X.clone().requires_grad_()
+
+    def step() -> Tensor:
+        result: Tensor = checkpoint.checkpoint(layer, x, use_reentrant=reentrant)
+        return result.square().mean()
+
+    once = 2 * 10 * 8 * 8
+    assert by_phase(counted(tmp_path / "run", step)) == {Phase.FORWARD: once, Phase.BACKWARD: 2 * once}
 
 
 def test_a_backward_that_does_not_run_does_not_count(tmp_path: Path) -> None:

@@ -414,17 +414,23 @@ class Flops:
         return thread.products
 
     def _leave_module(self, module: Any, products: int | None, args: tuple[Any, ...], result: Any) -> None:
-        """Count the FLOPs that a module's own matrices imply for its input tokens."""
-        if self._phase() is not Phase.FORWARD or products is None or not args:
+        """Count the FLOPs that a module's own matrices imply for its input tokens.
+
+        A recomputed forward adds none of them, but its backward may be the only one (reentrant checkpoints).
+        """
+        phase = self._phase()
+        if phase not in (Phase.FORWARD, Phase.RECOMPUTE) or products is None or not args:
             return
         implied = implied_flops(module, args[0])
         if not implied:
             return
-        seen = self._thread.products > products or self._count_by_weight(module, args[0], result)
+        seen = self._thread.products > products or self._count_by_weight(module, args[0], result, phase)
+        if phase is Phase.RECOMPUTE:
+            return
         self._count(Phase.FORWARD, Work.IMPLIED, None, implied)
         self._count(Phase.FORWARD, Work.COVERED, None, implied if seen else 0)
 
-    def _count_by_weight(self, module: Any, activation: Any, result: Any) -> bool:
+    def _count_by_weight(self, module: Any, activation: Any, result: Any, phase: Phase) -> bool:
         """Count a linear module whose kernel is a library's own, by its shapes. Returns whether it is one.
 
         Its backward counts when autograd runs it, unless that runs products which are counted.
@@ -434,7 +440,8 @@ class Flops:
             return False
         (weight,) = (each for each in module._parameters.values() if each is not None and each.dim() > 1)
         self._thread.products += 1
-        self._count(Phase.FORWARD, Work.BY_MODULE, result.dtype, flops)
+        if phase is Phase.FORWARD:
+            self._count(phase, Work.BY_MODULE, result.dtype, flops)
         back = flops * (activation.requires_grad + weight.requires_grad)
         if result.grad_fn is not None and back:
             self._count_backward_of(multiplying_node(result.grad_fn, weight), result.dtype, back)
