@@ -170,17 +170,20 @@ def test_attention_of_the_library_in_windows_makes_the_flops_unknown(tmp_path: P
 class Positions(nn.Module):
     """A matrix that multiplies nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.ones(5, 8))
+        self.table = nn.Parameter(torch.ones(length, 8))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.table
+        return x + self.table[: x.shape[-2]]
 
 
-def test_a_matrix_that_does_not_fit_input_and_output_is_reported_as_missed(tmp_path: Path) -> None:
-    flop_counts = counted(tmp_path / "run", lambda: nn.Sequential(Positions(), nn.Linear(8, 3))(X).sum())
-    assert flop_counts.coverage_ratio == 24 / (24 + 40)
+@pytest.mark.parametrize("length", [5, 8])
+def test_a_matrix_that_is_added_is_reported_as_missed(tmp_path: Path, length: int) -> None:
+    """The square table fits input and output."""
+    model, x = nn.Sequential(Positions(length), nn.Linear(8, 3)), torch.ones(2, length, 8)
+    flop_counts = counted(tmp_path / "run", lambda: model(x).sum())
+    assert flop_counts.coverage_ratio == 24 / (24 + 8 * length)
     assert all(work is not Work.BY_MODULE for _, work, _ in flop_counts.flops)
 
 

@@ -11,6 +11,7 @@ visible.
 
 import functools
 import inspect
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -52,6 +53,8 @@ CHECKPOINT = "tag_activation_checkpoint"
 """torch's operator for a region that the compiled backward may compute again."""
 COMPILED_BACKWARD = "CompiledFunctionBackward"
 """Name of the node of autograd that runs a compiled graph's backward."""
+NODE_OF_TORCH = re.compile(r"\w+Backward\d+")
+"""Names of autograd's nodes of torch's own operators: AddBackward0. Those of libraries end without a number."""
 MAX_NODES = 16
 """Nodes of autograd between an output and its graph: views and copies."""
 
@@ -230,11 +233,27 @@ def backward_node(outputs: Any) -> tuple[Any, bool]:
 
 
 def multiplying_node(end: Any, weight: Any) -> Any:
-    """Return autograd's node that gives a weight its gradient, among those nearest to a result; otherwise `end`."""
+    """Return autograd's node that joins a weight with other values, among those nearest to a result; otherwise `end`.
+
+    Views and casts of the weight lie between.
+    """
     for node in _nearest([end]):
-        if any(getattr(below, "variable", None) is weight for below, _ in node.next_functions):
+        if len(node.next_functions) > 1 and any(_leads_to(below, weight) for below, _ in node.next_functions):
             return node
     return end
+
+
+def is_of_torch(node: Any) -> bool:
+    """Return whether autograd's node joins values by an operator of torch, whose products are counted themselves."""
+    return len(node.next_functions) > 1 and NODE_OF_TORCH.fullmatch(node.name()) is not None
+
+
+def _leads_to(node: Any, weight: Any) -> bool:
+    for _ in range(MAX_NODES):
+        if node is None or getattr(node, "variable", None) is weight:
+            break
+        node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+    return node is not None and getattr(node, "variable", None) is weight
 
 
 def _nearest(ends: list[Any]) -> Iterator[Any]:

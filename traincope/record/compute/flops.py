@@ -30,6 +30,7 @@ from traincope.record.compute.compiled_graphs import (
     CapturedGraphs,
     GraphCost,
     backward_node,
+    is_of_torch,
     multiplying_node,
 )
 from traincope.record.compute.flop_formulas import (
@@ -439,12 +440,15 @@ class Flops:
         if not flops:
             return False
         (weight,) = (each for each in module._parameters.values() if each is not None and each.dim() > 1)
+        node = None if result.grad_fn is None else multiplying_node(result.grad_fn, weight)
+        if node is not None and weight.requires_grad and is_of_torch(node):
+            return False  # the matrix is added, or scales
         self._thread.products += 1
         if phase is Phase.FORWARD:
             self._count(phase, Work.BY_MODULE, result.dtype, flops)
         back = flops * (activation.requires_grad + weight.requires_grad)
-        if result.grad_fn is not None and back:
-            self._count_backward_of(multiplying_node(result.grad_fn, weight), result.dtype, back)
+        if node is not None and back:
+            self._count_backward_of(node, result.dtype, back)
         return True
 
     def _count_backward_of(self, node: Any, dtype: Any, flops: int) -> None:
