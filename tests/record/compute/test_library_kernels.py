@@ -80,7 +80,7 @@ def test_linear_layers_with_a_kernel_of_their_own_count_like_torchs(tmp_path: Pa
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_the_backward_of_a_checkpointed_layer_counts_once(tmp_path: Path, reentrant: bool) -> None:
-    layer, x = Opaque(8, 8, bias=False), X.clone().requires_grad_()
+    layer, x = nn.Sequential(Opaque(8, 8, bias=False)), X.clone().requires_grad_()
 
     def step() -> Tensor:
         result: Tensor = checkpoint.checkpoint(layer, x, use_reentrant=reentrant)
