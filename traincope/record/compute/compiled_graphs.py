@@ -79,7 +79,7 @@ SetApart = Callable[[], AbstractContextManager[None]]
 class CapturedGraph:
     """A graph of the training's operators, and what its calls cost by the shapes of their arguments."""
 
-    def __init__(self, module: Any, set_apart: SetApart, *, on_gpu: bool) -> None:
+    def __init__(self, module: Any, set_apart: SetApart, on_gpu: bool) -> None:
         self._module, self._set_apart, self._on_gpu = _copied(module), set_apart, on_gpu
         self._costs: dict[object, GraphCost] = {}
         self._count = guard(self._count_on_a_thread)
@@ -195,7 +195,7 @@ class CapturedGraphs:
         copy = guard(CapturedGraph)
 
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-            before, kept = num_aot_graphs(), copy(module, self._set_apart, on_gpu=self._on_gpu)
+            before, kept = num_aot_graphs(), copy(module, self._set_apart, self._on_gpu)
             with self._set_apart():  # a backend may run products to compare kernels
                 compiled = original(graph, module, *args, **kwargs)
             return captured(graph, module, kept, compiled, num_aot_graphs() > before) or compiled
