@@ -14,6 +14,7 @@ from tests.virtual_gpu.actions import Program, sleep, step
 from tests.virtual_gpu.programs import PROGRAMS, gradients_once
 from traincope.analysis import analyze
 from traincope.events import Flag
+from traincope.live.metrics.folding import PER_RANK_VARIABLE
 from traincope.live.node import agent as agents
 from traincope.live.node.agent import Agent
 from traincope.live.node.ready import MARKS_AWAITED_NS
@@ -30,6 +31,7 @@ from traincope.timeline import LedgerClock, RankTimeline, open_run
 from traincope_exporters.history import final
 
 NUM_STEPS = 6
+OF_EACH_RANK = {"TRAINCOPE_METRICS": "off", PER_RANK_VARIABLE: "on"}
 SECOND = 1_000_000_000
 
 Rows = dict[tuple[int, int], tuple[int, dict[str, int]]]
@@ -43,7 +45,7 @@ def rows_of(*windows: Window) -> Rows:
 def test_rows_and_metrics_are_those_of_the_report(name: str, tmp_path: Path) -> None:
     run = record(padded(PROGRAMS[name]), tmp_path)
     report, log = analyze(open_run(run)), WindowLog()
-    observer = Exporting(job="job", host=this_host().name, environment={"TRAINCOPE_METRICS": "off"})
+    observer = Exporting(job="job", host=this_host().name, environment=OF_EACH_RANK)
     Agent(options(run), observers=(log, observer)).run()
     assert rows_of(*log.windows) == offline_rows(run)
     table, afterwards = SampleTable(observer.samples()), SampleTable(final(report))

@@ -11,6 +11,7 @@ from tests.live.node.test_agent import here, options
 from tests.live.sample_table import SampleTable
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import NOT_MEASURED
+from traincope.live.metrics.folding import PER_RANK_VARIABLE
 from traincope.live.node.agent import Agent
 from traincope.live.serve.exporting import Exporting
 from traincope.metrics import catalogue
@@ -20,6 +21,7 @@ from traincope.record.session.identity import this_host
 from traincope.timeline import open_run
 from traincope_exporters.history import LIVE_ONLY, final
 
+OF_EACH_RANK = {"TRAINCOPE_METRICS": "off", PER_RANK_VARIABLE: "on"}
 OF_THE_LATEST = (catalogue.MFU, catalogue.MFU_PAPER, catalogue.HFU, catalogue.BUBBLE, catalogue.BUBBLE_PART)
 """Ratios: over all new steps of a look in a running job, over each step in a finished run."""
 UNTIL_ASKED = (catalogue.CHECKPOINT_AGE,)
@@ -41,7 +43,7 @@ Numbers = Mapping[tuple[str, tuple[str, ...]], float | Distribution]
 def test_the_metrics_of_a_run_equal_its_report(sample: str, attempt: int, tmp_path: Path) -> None:
     """The sample's ranks have ended, so one look covers the run."""
     run = here(sample, tmp_path / "run")
-    observer = Exporting(job="job", host=this_host().name, environment={"TRAINCOPE_METRICS": "off"})
+    observer = Exporting(job="job", host=this_host().name, environment=OF_EACH_RANK)
     Agent(options(run, attempt=attempt), observers=(observer,)).run()
     table, report = SampleTable(observer.samples()), analyze(open_run(run))
     live, afterwards = _numbers(observer.samples()), _numbers(final(report))

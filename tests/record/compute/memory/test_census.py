@@ -1,5 +1,6 @@
 """The census of live tensors: what grew, and what holds it."""
 
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,14 @@ from traincope.record.compute.memory import census
 from traincope.record.compute.memory.census import count, growth, held_by, named
 
 SHAPE = (3, 5, 7)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_frozen() -> None:
+    """Other tests of this process call `gc.freeze()`, which hides all objects of that time, this module's too."""
+    gc.unfreeze()
+
+
 kept_here: list[torch.Tensor] = []
 
 
@@ -65,6 +74,17 @@ def test_a_new_tensor_with_the_identity_of_one_that_is_gone_is_new() -> None:
         assert grown(before)["held_by"] == f"a list of 6, in {__name__}.kept_here"
     finally:
         kept_here.clear()
+
+
+def test_what_is_frozen_holds_nothing_in_sight() -> None:
+    before = count(0, device_type="cpu")
+    gc.freeze()
+    try:
+        kept_here.extend(torch.zeros(SHAPE) for _ in range(7))
+        assert grown(before)["held_by"] == ""
+    finally:
+        kept_here.clear()
+        gc.unfreeze()
 
 
 def test_what_is_released_is_not_growth() -> None:

@@ -6,7 +6,8 @@ the training thread waits for both: some 30 ns for each object of Python's, and 
 level of holders. The event has the CPU time that it took.
 
 The census sees tensors that Python holds. A tensor that only autograd's C++ graph holds is not among them, but what
-Python holds of such a graph is: for example losses whose graphs were never released.
+Python holds of such a graph is: for example losses whose graphs were never released. What the training hides from the
+collector by `gc.freeze()` is not seen either, neither as a tensor nor as a holder.
 """
 
 import gc
