@@ -130,6 +130,8 @@ CASES = (
     Case(
         name="torch.compile under DDP",
         program="programs/compiled.py",
-        truth=Truth(steps=12, optimizer="AdamW", traffic=BUCKET, once=ORDER, flops=None, evaluated_after=(0, 6, 12)),
+        truth=Truth(
+            steps=12, optimizer="AdamW", traffic=BUCKET, once=ORDER, flops=PLAIN_FLOPS, evaluated_after=(0, 6, 12)
+        ),
     ),
 )
