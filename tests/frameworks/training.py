@@ -35,7 +35,7 @@ class Ended:
     def lines(self) -> Counter[str]:
         """The lines of the output in any order, because ranks write at the same time; without numbers, which may be
         times, processes and ports."""
-        return Counter(re.sub(r"\d+", "#", line) for line in self.output.splitlines())
+        return Counter(re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "#", line) for line in self.output.splitlines())
 
     @property
     def reason(self) -> str:
