@@ -40,7 +40,7 @@ without a budget, so every step has its detail, and without its agent.
   program's too, no probe failed, and the report names no fault.
 
 Not in the table: DeepSpeed ZeRO-2 and ZeRO-3, Megatron-Core and Ray Train have no program yet; torchtitan's own program
-needs Triton; MosaicML Composer does not install beside this torch.
+needs Triton; MosaicML Composer does not install with this torch.
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")

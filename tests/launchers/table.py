@@ -46,7 +46,7 @@ LAUNCHES = (
     ),
     Launch(name="`python -m pdb -c continue`", words=debugged("pdb", "-c", "continue"), ranks=1),
 )
-"""What needs nothing but torch."""
+"""Launches that need nothing but torch."""
 
 COMPANY = (
     Launch(name="`torch.profiler` with a schedule of its own", words=torchrun("launched", "torch.profiler")),

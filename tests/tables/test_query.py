@@ -142,7 +142,7 @@ def test_a_pointer_from_a_query_is_refused(run: Sources, function: str) -> None:
         ("select wall from steps", "steps has no column 'wall'; did you mean wall_ns?"),
         ("select s.walls_ns from steps s", "has no column 'walls_ns'; did you mean wall_ns?"),
         ("select 1 as a from steps join ledger using (run) where nss > 0", "no column 'nss'; did you mean ns?"),
-        ("selec 1", "the query is no SQL: syntax error at or near"),
+        ("selec 1", "the query is not valid SQL: syntax error at or near"),
         ("select 'x'::integer from steps", "DuckDB cannot answer the query: Conversion Error"),
         ("select 1 as a, 2 as a", "several columns of the answer are named 'a'; name them apart with AS"),
     ],

@@ -207,7 +207,7 @@ GPU_ENERGY = Metric(
     name="gpu.energy",
     type=Type.COUNTER,
     unit=Unit.JOULES,
-    # A sum over a changing set of GPUs is no counter, so each GPU keeps its series.
+    # A sum over a changing set of GPUs is not a counter, so each GPU keeps its series.
     help="Energy of the GPU from NVML, since the driver was loaded. Not in MIG mode.",
     labels=(*NODE_LABELS, "gpu"),
 )

@@ -41,7 +41,7 @@ class Unit(Enum):
 
 
 class Fold(Enum):
-    """What becomes of a metric's series of single ranks and operations unless every rank's series are exported."""
+    """Export of a metric's series of single ranks and operations, unless every rank's series are exported."""
 
     SUM = "sum"
     """One series per node: the sum over its ranks."""

@@ -45,7 +45,7 @@ def _uid_of_host() -> int:
 
 
 def make_node_directory() -> None:
-    """Create this user's directory. Its names are for every user to see, and for nobody else to write.
+    """Create this user's directory. Every user may see its names, and only this one may write.
 
     Raises OSError; PermissionError if another user has created it or may write to it.
     """

@@ -105,7 +105,7 @@ def _named_views(connection: Any, text: str) -> list[str]:
     ((serialized,),) = connection.execute("select json_serialize_sql(?)", [text]).fetchall()
     parsed = json.loads(serialized)
     if parsed["error"] and parsed["error_type"] == "parser":
-        raise UsageError(f"the query is no SQL: {parsed['error_message']}")
+        raise UsageError(f"the query is not valid SQL: {parsed['error_message']}")
     if parsed["error"] or len(parsed["statements"]) != 1:
         raise UsageError(ONLY_READ)
     named: set[str] = set()

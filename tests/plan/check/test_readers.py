@@ -1,4 +1,4 @@
-"""What the readers take from plans, by the rules of each framework."""
+"""Plans as the readers take them, by the rules of each framework."""
 
 import pytest
 

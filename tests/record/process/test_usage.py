@@ -1,4 +1,4 @@
-"""What the kernel counts of the training thread is recorded: its waits for a core, and its reads of pages."""
+"""The kernel's counts of the training thread are recorded: its waits for a core, and its reads of pages."""
 
 import mmap
 import os

@@ -50,7 +50,7 @@ def test_a_run_takes_the_sites_defaults(site: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b'out = "/runs"\nlevl = 2\nlevel = 2', "'levl' is no option that a site can set: ignored"),
+        (b'out = "/runs"\nlevl = 2\nlevel = 2', "'levl' is not an option that a site can set: ignored"),
         (b"level = ", "is not TOML: Invalid value (at end of document); no default of it applies"),
         (b"\xff", "is not TOML: 'utf-8' codec can't decode"),
     ],
@@ -93,6 +93,6 @@ def test_doctor_says_which_file_applies(site: Path) -> None:
     assert facts(named) == [f"{site} does not exist"]
     site.write_text("level = 2\nbudget = 0.01\nlevl = 1")
     assert facts(named) == [
-        f"{site}: 'levl' is no option that a site can set: ignored",
+        f"{site}: 'levl' is not an option that a site can set: ignored",
         f"{site}: budget = 0.01, level = 2",
     ]

@@ -263,7 +263,7 @@ class Row:
     by_other_papers: float
     """With constants fitted on the rows of other papers."""
     constants: Constants
-    """Of `predicted`."""
+    """Those of `predicted`."""
 
     @property
     def error(self) -> float:

@@ -1,4 +1,4 @@
-"""What the kernel counted of a straggler's thread and of its peers': waits for a core, and pages read from a disk."""
+"""The kernel's counts of a straggler's thread and of its peers': waits for a core, and pages read from a disk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

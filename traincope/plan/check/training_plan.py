@@ -1,4 +1,4 @@
-"""What the rules know of a training plan, whichever framework it is written for."""
+"""A training plan as the rules see it, whichever framework it is written for."""
 
 from dataclasses import dataclass
 

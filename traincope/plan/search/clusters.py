@@ -21,7 +21,7 @@ NODE_LATENCY_SECONDS, NETWORK_LATENCY_SECONDS = 3.4e-6, 14e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What no data sheet prints."""
+    """Constants that no data sheet prints."""
 
     efficiency: float
     """Share of peak that matrix products reach."""

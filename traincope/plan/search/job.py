@@ -45,11 +45,11 @@ class Outcome:
     elapsed_days: float
     """`days` / `goodput_ratio`."""
     mtbf_hours: float
-    """Of the whole job."""
+    """Mean time between failures of the whole job."""
     checkpoint_seconds: float
     """Daly's interval."""
     gpu_hours: float
-    """Of the elapsed time."""
+    """GPUs times the elapsed time."""
     money: float | None
     energy_mwh: float | None
     """At the power limit of all devices: an upper bound."""

@@ -67,7 +67,7 @@ class GraphCost:
 
     forward: Products = field(default_factory=Counter)
     without_gradients: Products = field(default_factory=Counter)
-    """Of the forward, under `no_grad`: the model's in a module, otherwise an optimizer's."""
+    """Products of the forward under `no_grad`: the model's in a module, otherwise an optimizer's."""
     backward: Products = field(default_factory=Counter)
     problem: str | None = None
 

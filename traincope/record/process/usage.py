@@ -1,4 +1,4 @@
-"""What the kernel counts of the training thread: how long it waited for a core, and its pages that came from a disk.
+"""The kernel's counts of the training thread: its waits for a core, and its pages that came from a disk.
 
 They show that a rank is slow because of its host and not because of its work: another process uses its cores, or its
 memory is taken. One reading a second costs some 20 us.

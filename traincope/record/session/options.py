@@ -103,7 +103,7 @@ def site_options(path: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     except ConfigError as error:
         return {}, (str(error),)
     unknown = sorted(values.keys() - SITE_KEYS)
-    problems = tuple(f"{path}: {name!r} is no option that a site can set: ignored" for name in unknown)
+    problems = tuple(f"{path}: {name!r} is not an option that a site can set: ignored" for name in unknown)
     known = {name: value for name, value in values.items() if name in SITE_KEYS}
     if known.get("budget") == EVERY_STEP:
         known["budget"] = None

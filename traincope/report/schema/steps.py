@@ -384,7 +384,7 @@ class StragglerPattern(TypedDict):
 
 
 class HostUsage(TypedDict):
-    """What the kernel counted of a straggler's training thread, and of its peers': the median. All per step."""
+    """The kernel's counts of a straggler's training thread, and the medians of its peers'. All per step."""
 
     core_wait_ns: float
     """Time in which it could run and had no core."""

@@ -46,7 +46,7 @@ class StackSamples:
     times_ns: Ints
     """Monotonic times of the rank's host, ascending."""
     waited_ns: Ints
-    """Time from the request for each sample until it was taken: the thread was in C meanwhile."""
+    """Time from the request for each sample until it was taken, in which the thread was in C."""
     stack: Ints
     """Number of each sample's stack."""
 

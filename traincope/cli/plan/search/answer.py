@@ -53,7 +53,7 @@ class Ranked(TypedDict):
     """Part of the step -> seconds; they sum to `step_seconds`."""
     axes: list[Axis]
     days: float
-    """Of all steps, without failures and checkpoints."""
+    """Time of all steps, without failures and checkpoints."""
     goodput_ratio: float
     elapsed_days: float
     mtbf_hours: float
