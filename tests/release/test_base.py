@@ -25,7 +25,7 @@ OFFLINE = (
     ("explain straggler", "What it means"),
     ("hang {hang}", "rank 1"),
     ("plan bubble --pp 4 --microbatches 8", "27.3 %"),
-    ("plan search --model llama3-8b --seq 8192 --batch 64 --gpu h100 --gpus 8", "llama3-8b"),
+    ("plan search --model llama3-8b --seq 8192 --batch 64 --gpu h100 --gpus 8", "8.03 billion parameters"),
     ("ls {demo}", "done"),
     ("export {demo} --to perfetto -o -", "traceEvents"),
     ("export {demo} --to folded -o -", "forward"),
