@@ -4,7 +4,6 @@ import io
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -25,6 +24,8 @@ from traincope.record.session import sampling
 WIDTH = 8
 ONE_BUCKET_A_LAYER = 4 * WIDTH * WIDTH / 2**20
 """MiB of a layer's float32 weights."""
+OWN_STEPS = 8
+"""Steps without recording, the first of which is warm-up."""
 
 
 class Slow(torch.autograd.Function):
@@ -106,27 +107,30 @@ def every_second_window() -> Iterator[None]:
         sampling.is_window = usual
 
 
-def train(directory: str, workload: Workload, steps: int, sampled: bool = False) -> int:
+def train(directory: str, workload: Workload, steps: int, sampled: bool = False) -> tuple[int, int]:
     """Runs on every rank of a pool. The first step is warm-up. Returns the result of `torchs_own_ns`."""
     budget = sampling.DEFAULT_BUDGET if sampled else None
-    with every_second_window() if sampled else nullcontext(), traincope.run(directory, budget=budget) as run:
-        mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
-        with SlowLinks(_seconds(workload, mesh)):
+    mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
+    with SlowLinks(_seconds(workload, mesh)):
+        with every_second_window() if sampled else nullcontext(), traincope.run(directory, budget=budget) as run:
             _Training(workload, mesh).steps(steps, after_each=run.step)
-    return torchs_own_ns(workload, mesh, steps=steps)
+        return torchs_own_ns(workload, mesh)
 
 
-def torchs_own_ns(workload: Workload, mesh: DeviceMesh, *, steps: int) -> int:
-    """Forward or backward of the same model without sleeps and recording, whichever takes longer."""
-    model = _Training(replace(workload, forward_ns=(0,), backward_ns=(0,)), mesh).model
-    longest = []
-    for _ in range(steps):
-        began = time.monotonic_ns()
+def torchs_own_ns(workload: Workload, mesh: DeviceMesh) -> tuple[int, int]:
+    """CPU time that the same model takes in forward and in backward, without recording.
+
+    Its sleeps and links stay: after a sleep, the caches are cold, and torch's own work takes several times as long.
+    """
+    model, forwards, backwards = _Training(workload, mesh).model, [], []
+    for _ in range(OWN_STEPS):
+        began = time.thread_time_ns()
         loss = model(torch.ones(4, WIDTH)).mean()
-        forwarded = time.monotonic_ns()
+        forwarded = time.thread_time_ns()
         loss.backward()
-        longest.append(max(forwarded - began, time.monotonic_ns() - forwarded))
-    return round(median(longest[1:]))
+        forwards.append(forwarded - began)
+        backwards.append(time.thread_time_ns() - forwarded)
+    return round(median(forwards[1:])), round(median(backwards[1:]))
 
 
 def _shape(workload: Workload) -> tuple[int, ...]:
