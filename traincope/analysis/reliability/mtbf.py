@@ -15,6 +15,8 @@ import numpy as np
 
 CONFIDENCE = 0.95
 HALVINGS = 80
+DECIMALS = 10
+"""Decimals of the limits. Later ones depend on the processor: numpy's exponential differs in its last digit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def _root(falling: Callable[[float], float], *, below: float) -> float:
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return (low + high) / 2
+    return round((low + high) / 2, DECIMALS)
 
 
 def _at_most(number: int, mean: float) -> float:
