@@ -26,6 +26,7 @@ from traincope.events import Kind, Phase
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog
+from traincope.store.job.flight import flight_address
 from traincope.store.job.hang_notices import read_notices
 from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import read_rank_info
@@ -168,10 +169,17 @@ def test_a_rank_that_ended_is_not_looked_at(tmp_path: Path) -> None:
     assert not (tail.directory / LOOKS_FILE).exists()
 
 
+def takes_requests(directory: Path) -> bool:
+    """Return whether the rank's thread has bound its socket, which it does after the first records."""
+    process = read_rank_info(directory).process
+    return process is not None and flight_address(process).replace("\0", "@") in Path("/proc/net/unix").read_text()
+
+
 def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path) -> None:
     out, stop = tmp_path / "run", tmp_path / "stop"
     process = start_rank(out, stop, rank=0, ranks=1, TRAINCOPE_AGENT="off")
     until(lambda: (rank_of(out) / "main-00000.seg").exists(), "its records")
+    until(lambda: takes_requests(rank_of(out)), "its thread")
     for _ in range(3):
         (look,) = look_at_ranks(
             [Subject(directory=rank_of(out), info=read_rank_info(rank_of(out)))], with_stacks=True
