@@ -23,6 +23,11 @@ from torch.utils.data import DataLoader
 
 STEPS, RANKS, MIDDLE = 6, 2, 3
 
+kept: list[object] = []
+"""Models that live as long as the process. If the last reference to gloo's group went with a model, torch would join
+the group's threads with Python's lock held, while one of them waits for that lock to release its last gradient.
+"""
+
 
 def main(folder: str, ranks: str = "launched", company: str = "") -> None:
     if ranks == "launched":
@@ -72,6 +77,7 @@ def train(folder: str, company: str = "", *, in_group: bool = True) -> None:
             losses.append(loss.item())
             tool()
     if in_group:
+        kept.append(model)
         dist.destroy_process_group()
     Path(folder, str(rank)).write_text(" ".join(loss.hex() for loss in losses))
 
