@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from traincope.record.run import Run, event, log, run, span, step
+from traincope.record.run import Run, event, log, run, span, step, wait_for
 
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
@@ -39,7 +39,20 @@ def _version() -> str:
 
 __version__ = _version()
 
-__all__ = ["Analysis", "OpenedRun", "Run", "Timeline", "analyze", "event", "log", "open_run", "run", "span", "step"]
+__all__ = [
+    "Analysis",
+    "OpenedRun",
+    "Run",
+    "Timeline",
+    "analyze",
+    "event",
+    "log",
+    "open_run",
+    "run",
+    "span",
+    "step",
+    "wait_for",
+]
 
 _OFFLINE = {
     "Analysis": "traincope.analysis",

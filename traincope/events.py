@@ -217,6 +217,8 @@ class Phase(IntEnum):
     OTHER_COMPUTE = 13
     """Compute of a device that the records give no phase."""
     KERNEL_WAIT = 14
+    JOB_WAIT = 15
+    """Wait for another job of the workflow."""
 
 
 class Work(IntEnum):

@@ -65,6 +65,7 @@ _TERMS = {
     "bubble.imbalance": SKY_BLUE,
     "bubble.jitter": tint(SKY_BLUE, 0.5),
     "data_wait": PURPLE,
+    "job_wait": shade(PURPLE, 0.3),
     "checkpoint_stall": tint(PURPLE, 0.3),
     "evaluation": tint(PURPLE, 0.6),
     "exposed_memory": tint(YELLOW, 0.6),

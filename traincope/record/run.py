@@ -13,7 +13,7 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP
+from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP, Phase
 from traincope.record.compute.logged_values import Scalars
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
@@ -44,6 +44,7 @@ from traincope.record.session.options import (
     resolved_trace_non_finite,
     resolved_witness,
     with_site,
+    workflow_settings,
 )
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
@@ -51,6 +52,7 @@ from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
 
 logger = logging.getLogger(__name__)
 
+JOB_WAIT = int(Phase.JOB_WAIT)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _active: "Run | None" = None
@@ -144,7 +146,7 @@ class Run:
                 _log(self._scalars, name, value)
 
     def describe(self, **settings: Any) -> None:
-        """Describe the training to the report: `tokens_per_step`, `model_flops_per_step`, `peak_flops`.
+        """Describe the training to the report: `tokens_per_step`, `model_flops_per_step`, `peak_flops`, `workflow`.
 
         `peak_flops` is the FLOP/s of one rank, a number or a table by dtype. `peak_source` names its source.
         """
@@ -183,6 +185,7 @@ class Run:
         recorder.corruption_check_steps = resolved_corruption_check_steps(self._options)
         if flops is not None:
             recorder.settings["model_flops_per_step"] = float(flops)
+        recorder.settings |= workflow_settings(os.environ)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
@@ -317,6 +320,23 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
             self._slot = None  # the record is finished, also if the span is reused without a run
 
 
+class wait_for(span):  # noqa: N801
+    """Record the time inside the `with` as a wait for another job of the workflow, given its role.
+
+    It is the ledger's term `job_wait`. On another thread than the training's it is recorded, and costs no step time.
+
+    >>> with traincope.wait_for("actor"):
+    ...     rollouts = queue.get()
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        recorder = _recording
+        if recorder is not None and not _is_compiling():
+            self._slot = _begin_job_wait(recorder, self._name)
+
+
 def _trial_of_a_span() -> int:
     """Measure the cost of one span on this machine, in ns. The trial writes to private memory."""
     global _recording
@@ -336,6 +356,14 @@ def _one_span() -> None:
 @guard
 def _begin_new_span(recorder: Recorder, name: str) -> Slot:
     return recorder.threads.writer.begin_span(recorder.names.intern(str(name)))
+
+
+@guard
+def _begin_job_wait(recorder: Recorder, role: str) -> Slot | None:
+    if not recorder.active:
+        return None
+    recorder.before_work()
+    return recorder.threads.writer.begin_phase(JOB_WAIT, recorder.names.intern(str(role)))
 
 
 @guard

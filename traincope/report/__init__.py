@@ -10,6 +10,7 @@ from traincope.report.text.first_screen import render_brief, render_first_screen
 from traincope.report.text.hangs import hang_document, render_hangs
 from traincope.report.text.text import render, render_document
 from traincope.report.text.what_if import prediction_document, render_prediction
+from traincope.report.text.workflow import render_workflow, workflow_document
 
 __all__ = [
     "diff_document",
@@ -22,6 +23,8 @@ __all__ = [
     "render_first_screen",
     "render_hangs",
     "render_prediction",
+    "render_workflow",
     "to_document",
     "to_json",
+    "workflow_document",
 ]

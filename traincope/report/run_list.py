@@ -15,7 +15,7 @@ from traincope.errors import TraincopeError
 from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, read_notices
 from traincope.store.job.launcher import notes_path, read_notes
-from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
+from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, TILES_DIRECTORY, attempt_number
 from traincope.store.lines import parse, read_object
 from traincope.tiles.storage import DOCUMENT_FILE
@@ -58,6 +58,9 @@ class ListedRun:
     """The announced hang of a hung run, otherwise the first finding of its last report."""
     problem: str | None = None
     """Why it is damaged, in one sentence."""
+    workflow: str | None = None
+    role: str | None = None
+    """Name that jobs which work together share, and the name of this one among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,14 @@ def _listed(run: Path) -> ListedRun:
         goodput=_number(document, "goodput", "productive_ratio"),
         verdict=notice.sentence if hangs and notice is not None else _verdict(document),
         problem=last.problem,
+        workflow=_setting(info, "workflow"),
+        role=_setting(info, "role"),
     )
+
+
+def _setting(info: RunInfo, name: str) -> str | None:
+    value = info.settings.get(name)
+    return None if value is None else str(value)
 
 
 def _attempts(run: Path) -> list[Path]:

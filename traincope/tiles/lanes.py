@@ -35,7 +35,7 @@ OTHER = UNATTRIBUTED
 
 PHASE_LANES: Mapping[str, tuple[Phase, ...]] = {
     "compute": (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER, Phase.EVALUATION),
-    "data": (Phase.DATA_WAIT,),
+    "data": (Phase.DATA_WAIT, Phase.JOB_WAIT),
     "checkpoint": (Phase.CHECKPOINT_STALL,),
     "host": (Phase.GC, Phase.COMPILE, Phase.SYNC, Phase.NONE),
 }

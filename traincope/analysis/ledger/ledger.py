@@ -14,7 +14,7 @@ from traincope.analysis.attribution.terms import (
     EVERY_STEP,
     HOST_TERMS,
     NOT_MEASURED,
-    OTHER_COMPUTE,
+    ONLY_IF_RECORDED,
     UNATTRIBUTED,
     exposed_transfer,
     exposed_wait,
@@ -108,7 +108,9 @@ class Ledger:
     @property
     def every_step(self) -> tuple[str, ...]:
         """Terms that light steps have too, on every rank."""
-        return tuple(term for term in EVERY_STEP if all(term in rank.every_step for rank in self.ranks))
+        return tuple(
+            term for term in EVERY_STEP if term in self.order and all(term in rank.every_step for rank in self.ranks)
+        )
 
     @property
     def rank_steps(self) -> int:
@@ -250,7 +252,7 @@ def assemble(
     order = term_order(axes, pipeline=bool(recorded_terms & set(BUBBLE)))
     absent = {exposed_wait(PIPELINE_AXIS)} - recorded_terms
     zero = {term for term in order if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
-    order = tuple(term for term in order if term not in absent | ({OTHER_COMPUTE} & zero))
+    order = tuple(term for term in order if term not in absent | (ONLY_IF_RECORDED & zero))
     if not_measured is None:
         unseen = zero.intersection(NOT_MEASURED[clock])
     else:

@@ -41,6 +41,8 @@ class FindingKind(StrEnum):
     STEP_TIME_CHANGE = "step_time_change"
     """The step time changed for good between windows."""
     DATA_BOUND = "data_bound"
+    JOB_WAIT = "job_wait"
+    """The training waits for other jobs of its workflow."""
     CHECKPOINT_STALL = "checkpoint_stall"
     CHECKPOINT_CADENCE = "checkpoint_cadence"
     """Another interval between checkpoints would lose less time."""

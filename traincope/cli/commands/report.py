@@ -9,10 +9,21 @@ from pathlib import Path
 from rich.console import Console
 
 from traincope.analysis import Analysis, analyze, parse_changes, what_if
+from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_energy_price, add_price
 from traincope.errors import UsageError
-from traincope.report import prediction_document, render, render_brief, render_prediction, to_document, to_json
+from traincope.printable import printable
+from traincope.report import (
+    prediction_document,
+    render,
+    render_brief,
+    render_prediction,
+    render_workflow,
+    to_document,
+    to_json,
+    workflow_document,
+)
 from traincope.timeline import open_run
 
 HTML = "html"
@@ -25,7 +36,12 @@ class Report:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
+            "run_directories",
+            type=Path,
+            nargs="+",
+            metavar="RUN",
+            help="run directory, or a parent holding one run; several: jobs that work together, and their waits for "
+            "each other",
         )
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
@@ -44,8 +60,15 @@ class Report:
             raise UsageError("an HTML report is a file; give its name, e.g. -o report.html")
         if arguments.brief and (arguments.format != "text" or arguments.what_if is not None):
             raise UsageError("--brief prints text; leave out --format and --what-if")
-        analysis = analyze(open_run(arguments.run_directory))
-        text = _report_text(analysis, arguments) if arguments.what_if is None else _prediction_text(analysis, arguments)
+        if len(arguments.run_directories) > 1 and (arguments.format == HTML or arguments.what_if is not None):
+            raise UsageError("--format html and --what-if take one run")
+        analyses = [analyze(open_run(run)) for run in arguments.run_directories]
+        if len(analyses) > 1:
+            text = _workflow_text(analyses, arguments)
+        elif arguments.what_if is None:
+            text = _report_text(analyses[0], arguments)
+        else:
+            text = _prediction_text(analyses[0], arguments)
         write_answer(text, arguments.output)
         return 0
 
@@ -65,6 +88,21 @@ def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
         else:
             render(analysis, console, **prices)
     return captured.get()
+
+
+def _workflow_text(analyses: list[Analysis], arguments: argparse.Namespace) -> str:
+    """The waits between the jobs, and then the report of each."""
+    together = workflow(analyses)
+    if arguments.format == "json":
+        prices = {"price_per_gpu_hour": arguments.price_per_gpu_hour, "price_per_kwh": arguments.price_per_kwh}
+        reports = [to_document(analysis, **prices) for analysis in analyses]
+        return json.dumps(workflow_document(together, reports), indent=2, allow_nan=False) + "\n"
+    console = Console(file=StringIO() if arguments.output else None)
+    with console.capture() as captured:
+        render_workflow(together, console)
+    heads = [f"\nJOB {printable(job.role)}\n" for job in together.jobs]
+    reports_text = [_report_text(analysis, arguments) for analysis in analyses]
+    return captured.get() + "".join(head + report for head, report in zip(heads, reports_text, strict=True))
 
 
 def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:

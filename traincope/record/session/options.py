@@ -29,6 +29,8 @@ WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
 NON_FINITE_VARIABLE = "TRAINCOPE_TRACE_NON_FINITE"
 CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
 COMPILED_FLOPS_VARIABLE = "TRAINCOPE_COMPILED_FLOPS"
+WORKFLOW_VARIABLES = {"workflow": "TRAINCOPE_WORKFLOW", "role": "TRAINCOPE_ROLE"}
+"""Setting of `run.describe()` -> variable: what jobs that work together share, and the name of this one among them."""
 ON, OFF = ("on", "1"), ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
@@ -251,6 +253,11 @@ def resolved_axes(options: Options) -> dict[str, str]:
             "axes of process groups must be plain words: %d of %d are ignored", len(axes) - len(valid_axes), len(axes)
         )
     return valid_axes
+
+
+def workflow_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of `WORKFLOW_VARIABLES` that the environment gives."""
+    return {setting: value for setting, name in WORKFLOW_VARIABLES.items() if (value := environment.get(name, ""))}
 
 
 def _is_plain_word(value: object) -> bool:

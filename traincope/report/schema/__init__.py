@@ -1,4 +1,4 @@
-"""Types of the JSON that `report`, `report --what-if` and `diff` print with `--format json`.
+"""Types of the JSON that `report` of one run or several, `report --what-if` and `diff` print with `--format json`.
 
 `document` has the keys of the whole report, `convert` fills these types from results. No values are computed here.
 """
@@ -85,6 +85,7 @@ from traincope.report.schema.traces import (
     Roofline,
     Unfused,
 )
+from traincope.report.schema.workflow import JobWait, Workflow, WorkflowJob
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -123,6 +124,7 @@ __all__ = [
     "HangAnswer",
     "HostUsage",
     "Interruption",
+    "JobWait",
     "Kernel",
     "KernelClass",
     "Kernels",
@@ -175,5 +177,7 @@ __all__ = [
     "TimetableRow",
     "Unfused",
     "Utilization",
+    "Workflow",
+    "WorkflowJob",
     "convert",
 ]

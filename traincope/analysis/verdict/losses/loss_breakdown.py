@@ -55,6 +55,8 @@ class LossKind(StrEnum):
     STRAGGLER_WAIT = "straggler_wait"
     LATE_RANK = "late_rank"
     """Exposed wait until this rank joined; wait chains are not followed, as in `straggler_wait`."""
+    AWAITED_JOB = "awaited_job"
+    """Wait for another job, by its role."""
     AMBIGUOUS_WAIT = "ambiguous_wait"
     """Part of a transfer that may be wait."""
     RECORDER = "recorder"

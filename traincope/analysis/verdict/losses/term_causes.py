@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from traincope.analysis.attribution.terms import BUBBLE, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.terms import BUBBLE, JOB_WAIT, exposed_transfer, exposed_wait
+from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.efficiency.utilization import AT_WORK
 from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
 from traincope.analysis.kernels.unfused import Unfused
@@ -85,6 +86,7 @@ def term_causes(analysis: SlicedResults) -> tuple[TermCauses, ...]:
         *_compute(analysis),
         *_transfers(analysis),
         *_waits(analysis),
+        *_job_waits(analysis),
         *_bubble(analysis),
         *_recorder(analysis),
         *_productive(analysis),
@@ -167,6 +169,19 @@ def _waits(analysis: SlicedResults) -> Iterator[TermCauses]:
             if rank is not None and ns
         )
         yield _sliced(analysis, (term,), causes)
+
+
+def _job_waits(analysis: SlicedResults) -> Iterator[TermCauses]:
+    """Waits for other jobs, by role; in proportion, because a role's part of the counted steps is that of all steps."""
+    if JOB_WAIT not in analysis.ledger.order:
+        return
+    by_role, total_ns = job_waits(analysis.timeline, analysis.ledger), analysis.ledger.total(JOB_WAIT) or 0
+    all_ns = sum(by_role.values())
+    causes = (
+        Cause(kind=LossKind.AWAITED_JOB, subject=role, ns=total_ns * ns // all_ns, basis=Basis.PROPORTION)
+        for role, ns in by_role.items()
+    )
+    yield _sliced(analysis, (JOB_WAIT,), causes)
 
 
 def _bubble(analysis: SlicedResults) -> Iterator[TermCauses]:

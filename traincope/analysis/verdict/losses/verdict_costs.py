@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from traincope.analysis.attribution.terms import UNATTRIBUTED
+from traincope.analysis.attribution.terms import JOB_WAIT, UNATTRIBUTED
 from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
@@ -35,7 +36,9 @@ COVER = {
 }
 """True if marks on the GPUs' streams measured the ledger -> description of unattributed time, and the advice."""
 
-TERM_OF = {FindingKind.DATA_BOUND: "data_wait"} | {FindingKind(term): term for term in HOST_LOSSES}
+TERM_OF = {FindingKind.DATA_BOUND: "data_wait", FindingKind.JOB_WAIT: JOB_WAIT} | {
+    FindingKind(term): term for term in HOST_LOSSES
+}
 """Kind of finding -> its ledger term."""
 
 
@@ -63,6 +66,7 @@ def cost_findings(
         late[straggler.cause].add(straggler.rank)
     rank_findings = [
         *_data(ledger, cause, late["data_wait"]),
+        *_job_wait(timeline, ledger),
         *_host(ledger, late),
         *straggler_findings(stragglers, slow_clocks(timeline, faults)),
     ]
@@ -135,6 +139,33 @@ def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighte
             evidence=f"{waiting} {percent(largest)} of step time for the next batch{consequence}",
             advice=with_gain(
                 "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training", largest
+            ),
+            estimated_gain_ratio=largest,
+        ),
+    )
+
+
+def _job_wait(timeline: Timeline, ledger: Ledger) -> Weighted:
+    """A step lasts as long as its slowest rank, so the rank that waits most decides."""
+    known = {rank.rank: rank.known(JOB_WAIT) for rank in ledger.ranks}
+    shares = {rank: ns / wall_ns for rank, (ns, wall_ns) in known.items() if wall_ns}
+    largest = max(shares.values(), default=0.0)
+    if largest < MIN_SHARE:
+        return
+    by_role = job_waits(timeline, ledger)
+    names = {role: f"{role} ({percent(ns / sum(by_role.values()))} of it)" for role, ns in by_role.items()}
+    awaited = ", ".join(names.values() if len(names) > 1 else names)
+    ranks = tuple(rank for rank, share in shares.items() if share >= largest / 2)
+    yield (
+        largest,
+        Finding(
+            kind=FindingKind.JOB_WAIT,
+            ranks=() if len(ranks) == len(shares) else ranks,
+            confidence=MEDIUM,
+            evidence=f"training waits {percent(largest)} of step time for other jobs: {awaited}",
+            advice=with_gain(
+                "Report the jobs together to see what they did meanwhile. Give them more GPUs, or let them work ahead",
+                largest,
             ),
             estimated_gain_ratio=largest,
         ),

@@ -43,6 +43,7 @@ CAUSES: Mapping[str, str] = {
     LossKind.UNFUSED_KERNELS: "could be fused",
     LossKind.KERNEL_INEFFICIENCY: "below peak",
     LossKind.AMBIGUOUS_WAIT: "may be wait",
+    LossKind.AWAITED_JOB: "for",
     LossKind.MESSAGE_IMBALANCE: "unequal messages",
     LossKind.CONTENTION: "contention",
     LossKind.LATE_RANK: "late",

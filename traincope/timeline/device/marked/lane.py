@@ -28,7 +28,7 @@ from traincope.timeline.timeline import (
     Step,
 )
 
-HOST_WAITS = (Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC)
+HOST_WAITS = (Phase.DATA_WAIT, Phase.JOB_WAIT, Phase.CHECKPOINT_STALL, Phase.GC, Phase.COMPILE, Phase.SYNC)
 """Phases of a host in which it queues no work."""
 MARKED = (
     *(Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER),

@@ -23,9 +23,9 @@ MIN_STEPS = 3
 """Fewest complete steps to learn from."""
 PAUSE_FLOOR_NS = 30_000_000_000
 """Least time for a pause. Its length varies more than that of a step, e.g. with the load of a shared disk."""
-PAUSES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE, Phase.GC)
+PAUSES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE, Phase.GC, Phase.JOB_WAIT)
 """Phases that may take long without a fault."""
-LEARNED = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.GC)
+LEARNED = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.GC, Phase.JOB_WAIT)
 """Pauses of which the next takes about as long as the ones before. A compilation may compile anything."""
 
 

@@ -29,6 +29,7 @@ DOING = {
     Phase.RECOMPUTE: "in recompute",
     Phase.OPTIMIZER: "in the optimizer",
     Phase.DATA_WAIT: "waiting for the next batch",
+    Phase.JOB_WAIT: "waiting for another job",
     Phase.SYNC: "waiting for the device",
     Phase.CHECKPOINT_STALL: "in a checkpoint",
     Phase.EVALUATION: "in an evaluation",

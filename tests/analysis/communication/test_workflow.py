@@ -1,0 +1,184 @@
+"""Waits between jobs that work together: their ledger term, its division by role, and what the awaited job did."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.timeline.build import Row, phase, rank, step, timeline
+from traincope.analysis import analyze, term_causes
+from traincope.analysis.communication.job_waits import job_waits
+from traincope.analysis.communication.workflow import JobWait, workflow
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.verdict.findings import FindingKind
+from traincope.cli.main import main
+from traincope.errors import UsageError
+from traincope.events import Phase
+from traincope.timeline import Timeline
+
+STEPS = 4
+
+
+@dataclass(frozen=True)
+class Run:
+    timeline: Timeline
+    ledger: Ledger
+
+
+def waiting(role: str, start_ns: int, end_ns: int, *, at: int) -> Row:
+    return replace(phase(Phase.JOB_WAIT, start_ns, end_ns, at=at), name=role)
+
+
+def steps(*parts: tuple[str, int]) -> list[Row]:
+    """Equal steps of these parts in order, each of (role or `forward`, ns)."""
+    rows, now = [], 0
+    for number in range(STEPS):
+        inside, began = [], now
+        for name, ns in parts:
+            of = phase(Phase.FORWARD, now, now + ns, at=number) if name == "forward" else None
+            inside.append(of or waiting(name, now, now + ns, at=number))
+            now += ns
+        rows += [step(number, began, now), *inside]
+    return rows
+
+
+def run(role: str | None, *ranks: Sequence[Row], name: str | None = "rlhf") -> Run:
+    """`role` None: it has declared nothing."""
+    built = timeline(*(rank(number, *rows) for number, rows in enumerate(ranks)))
+    settings: dict[str, Any] = {} if role is None else {"role": role} | ({"workflow": name} if name else {})
+    info = replace(built.run.info, settings=settings)
+    declared = replace(built, run=replace(built.run, info=info))
+    return Run(declared, analyze(declared).ledger)
+
+
+def test_the_term_is_divided_by_role_and_stays_in_the_one_sum() -> None:
+    """Each step: 30 for the actor, of which the first rank collects garbage for 6; 10 for the reward model; 60 work.
+
+    Without the garbage collection, the term is 34; it is divided as 30 to 10.
+    """
+    rows = steps(("actor", 30), ("reward", 10), ("forward", 60))
+    with_gc = [*rows, *(phase(Phase.GC, 100 * at + 4, 100 * at + 10, at=at) for at in range(STEPS))]
+    both = run("trainer", sorted(with_gc, key=lambda row: (row.start_ns, -row.end_ns)), rows)
+    for ledger in both.ledger.ranks:
+        assert (sum(ns for ns in ledger.terms.values() if ns is not None) == ledger.wall_ns).all()
+    counted = STEPS - 1
+    assert both.ledger.total("job_wait") == counted * (34 + 40)
+    assert both.ledger.total("gc") == counted * 6
+    assert job_waits(both.timeline, both.ledger) == {
+        "actor": counted * 74 * 60 // 80,
+        "reward": counted * 74 * 20 // 80,
+    }
+
+
+def test_a_run_without_such_waits_does_not_list_the_term() -> None:
+    alone = run(None, steps(("forward", 60)))
+    assert "job_wait" not in alone.ledger.order
+    assert job_waits(alone.timeline, alone.ledger) == {}
+
+
+def test_the_awaited_job_worked_or_waited_itself() -> None:
+    """In 100 of each step, the trainer waits for the first 40; then the actor works for 30 and waits for 10."""
+    trainer = run("trainer", steps(("actor", 40), ("forward", 60)))
+    actor = run("actor", steps(("forward", 30), ("trainer", 70)))
+    together = workflow([trainer, actor])
+    assert together.name == "rlhf"
+    assert [(job.role, job.num_ranks, job.wait_ratio) for job in together.jobs] == [
+        ("trainer", 1, 0.4),
+        ("actor", 1, 0.7),
+    ]
+    counted = STEPS - 1
+    assert together.waits == (
+        JobWait(
+            waiting="actor", awaited="trainer", ns=70 * counted, ratio=0.7, worked_ratio=60 / 70, waited_ratio=10 / 70
+        ),
+        JobWait(waiting="trainer", awaited="actor", ns=40 * counted, ratio=0.4, worked_ratio=0.75, waited_ratio=0.25),
+    )
+
+
+def test_what_a_job_without_records_did_is_unknown() -> None:
+    (wait,) = workflow([run("trainer", steps(("actor", 40), ("forward", 60)))]).waits
+    assert (wait.worked_ratio, wait.waited_ratio) == (None, None)
+
+
+def test_runs_of_different_workflows_are_not_compared() -> None:
+    one, other = (run("trainer", steps(("forward", 60)), name=name) for name in ("rlhf", "rlaif"))
+    with pytest.raises(UsageError, match="different workflows: rlaif, rlhf"):
+        workflow([one, other])
+
+
+def test_equal_roles_are_told_apart() -> None:
+    roles = [job.role for job in workflow([run("actor", steps(("forward", 60)))] * 2).jobs]
+    assert [role.partition(" (")[0] for role in roles] == ["actor", "actor"]
+    assert roles[0] != "actor"
+
+
+def test_the_verdict_and_the_causes_name_the_awaited_job() -> None:
+    trainer = run("trainer", steps(("actor", 30), ("reward", 10), ("forward", 60)))
+    analysis = analyze(trainer.timeline)
+    (finding,) = (finding for finding in analysis.verdict if finding.kind is FindingKind.JOB_WAIT)
+    assert finding.evidence == (
+        "training waits 40.0 % of step time for other jobs: actor (75.0 % of it), reward (25.0 % of it)"
+    )
+    (causes,) = (causes for causes in term_causes(analysis) if causes.terms == ("job_wait",))
+    assert [(cause.subject, cause.ns) for cause in causes.causes] == [("actor", 90), ("reward", 30)]
+
+
+JOB = """
+import sys, time
+from pathlib import Path
+import torch
+import traincope
+role, other, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def wait(step):
+    with traincope.wait_for(other):
+        while not (folder / f"{other} {step}").exists():
+            time.sleep(0.01)
+with traincope.run(folder / role, budget=None, agent=False) as run:
+    for step in range(4):
+        if role == "trainer":
+            wait(step)
+        time.sleep(0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        (folder / f"{role} {step}").touch()
+        if role == "actor":
+            wait(step)
+        run.step()
+"""
+
+
+def test_two_real_jobs_wait_for_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They work in turns, so each waits while the other works."""
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", JOB, role, other, str(tmp_path)],
+            env=os.environ | {"TRAINCOPE_WORKFLOW": "in turns", "TRAINCOPE_ROLE": role},
+        )
+        for role, other in (("trainer", "actor"), ("actor", "trainer"))
+    ]
+    assert [job.wait(250) for job in jobs] == [0, 0]
+    runs = [str(tmp_path / role) for role in ("trainer", "actor")]
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", *runs, "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["name"] == "in turns"
+    assert [report["run"]["steps"] for report in document["reports"]] == [3, 3]
+    assert {(wait["waiting"], wait["awaited"]) for wait in document["waits"]} == {
+        ("trainer", "actor"),
+        ("actor", "trainer"),
+    }
+    for wait in document["waits"]:
+        assert wait["worked_ratio"] > 0.5 > wait["waited_ratio"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", *runs, "--brief"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("JOBS THAT WORK TOGETHER  in turns\n")
+    assert "\nJOB actor\n" in printed

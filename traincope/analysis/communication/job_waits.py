@@ -1,0 +1,50 @@
+"""Waits of a training for other jobs of its workflow (`traincope.wait_for`), by the role of the job."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincope.analysis.attribution.terms import JOB_WAIT
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.arrays import Ints
+from traincope.events import Kind, Phase
+from traincope.timeline import RankTimeline, Timeline
+
+
+def job_waits(timeline: Timeline, ledger: Ledger) -> Mapping[str, int]:
+    """Divide the ledger's `job_wait` among the awaited roles, in ns over ranks and steps, the largest first.
+
+    Steps are the timed ones, as those of every term that light steps have too. What lies within such a wait, a garbage
+    collection for example, has terms of its own: then the division is in proportion to the waits' lengths.
+    """
+    lengths: dict[str, int] = defaultdict(int)
+    total_ns = 0
+    for rank, own in zip(ledger.ranks, _of(timeline, ledger), strict=True):
+        total_ns += rank.known(JOB_WAIT)[0]
+        steps = rank.timed if JOB_WAIT in rank.every_step else rank.counted
+        records = waits(own)
+        inside = records[np.isin(records["step"], rank.numbers[steps])]
+        for number, ns in zip(inside["name"].tolist(), _length_ns(inside).tolist(), strict=True):
+            lengths[own.name(number)] += ns
+    all_ns = sum(lengths.values())
+    by_role = {role: total_ns * ns // all_ns for role, ns in lengths.items() if ns}
+    return dict(sorted(by_role.items(), key=lambda item: -item[1]))
+
+
+def waits(rank: RankTimeline) -> NDArray[np.void]:
+    """Return the records of the training thread's waits for other jobs. An open one ends at the rank's last instant."""
+    phases = rank.closed(rank.of_kind(Kind.PHASE))
+    chosen: NDArray[np.void] = phases[phases["phase"] == Phase.JOB_WAIT]
+    return chosen
+
+
+def _of(timeline: Timeline, ledger: Ledger) -> list[RankTimeline]:
+    ranks = {rank.rank: rank for rank in timeline.ranks}
+    return [ranks[rank.rank] for rank in ledger.ranks]
+
+
+def _length_ns(records: NDArray[np.void]) -> Ints:
+    lengths: Ints = records["end_ns"] - records["start_ns"]
+    return lengths

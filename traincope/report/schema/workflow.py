@@ -1,0 +1,36 @@
+"""Types of the object that `report` of several runs prints with `--format json`."""
+
+from typing import TypedDict
+
+from traincope.report.schema.document import Document
+
+
+class WorkflowJob(TypedDict):
+    role: str
+    run_id: str
+    num_ranks: int
+    num_steps: int
+    wait_ratio: float | None
+    """Share of its step time in which its ranks wait for other jobs; null: it has no step."""
+
+
+class JobWait(TypedDict):
+    waiting: str
+    awaited: str
+    ns: int
+    """Sum over the waiting job's ranks and steps."""
+    ratio: float
+    """Share of the waiting job's step time."""
+    worked_ratio: float | None
+    """Share of these waits in which the awaited job worked; null: it is not among the runs, or not recorded then."""
+    waited_ratio: float | None
+    """Share in which it waited for other jobs itself."""
+
+
+class Workflow(TypedDict):
+    name: str | None
+    jobs: list[WorkflowJob]
+    waits: list[JobWait]
+    """The largest shares first."""
+    reports: list[Document]
+    """One per job, in their order."""
