@@ -15,8 +15,8 @@ MIN_HITS = 4
 """Fewest late steps that show a period."""
 GROWN = 0.5
 """Growth from the first late step to the last, relative to the mean lateness, from which lateness grows."""
-STRAIGHT = 0.5
-"""Smallest correlation of lateness and step for a growth."""
+STANDARD_ERRORS = 4.0
+"""Standard errors of a growth by which it exceeds 0, so that noise is not called growth."""
 
 
 class Shape(StrEnum):
@@ -104,10 +104,14 @@ def _period(hits: Ints) -> int | None:
 
 
 def _growth(steps: Ints, excess_ns: Floats) -> float | None:
-    """Return the growth per step; None if it is small, or does not explain how the excess varies."""
-    span = int(steps[-1] - steps[0])
+    """Return the growth per step by a straight line; None if it is small, or may be noise.
+
+    The standard error of the slope is that of ordinary least squares.
+    """
+    after, span = steps - steps[0], int(steps[-1] - steps[0])
     if len(steps) < MIN_HITS or excess_ns.std() == 0:
         return None
-    slope = float(np.polyfit(steps - steps[0], excess_ns, 1)[0])
-    straight = float(np.corrcoef(steps, excess_ns)[0, 1])
-    return slope if slope * span >= GROWN * excess_ns.mean() and straight >= STRAIGHT else None
+    slope, start = np.polyfit(after, excess_ns, 1)
+    around_ns = excess_ns - start - slope * after
+    error = float(np.sqrt((around_ns**2).sum() / (len(steps) - 2) / ((after - after.mean()) ** 2).sum()))
+    return float(slope) if slope * span >= GROWN * excess_ns.mean() and slope >= STANDARD_ERRORS * error else None
