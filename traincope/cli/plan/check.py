@@ -12,7 +12,7 @@ from rich.text import Text
 
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.model_shape import require_positive
-from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
+from traincope.cli.plan.search.site import add_cluster, add_job, site
 from traincope.cli.quantities import whole
 from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
 from traincope.plan.check.predicting import predicted
@@ -147,7 +147,8 @@ def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -
 
 def _site(arguments: argparse.Namespace, plan: TrainingPlan) -> Site:
     """The cluster and the job. The job's tokens are the plan's own if it gives its steps."""
-    cluster, job = site_cluster(arguments), site_job(arguments, plan.shape)
+    place = site(arguments)
+    cluster, job = place.cluster, place.job(plan.shape)
     if plan.layout is not None and plan.layout.ranks != cluster.gpus:
         raise UsageError(
             f"the plan has {plan.layout.ranks} ranks and --gpus is {cluster.gpus}; give --gpus {plan.layout.ranks}"

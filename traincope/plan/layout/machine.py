@@ -120,13 +120,17 @@ def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Tra
     `span`: number of consecutive ranks that the group lies within; `stride`: distance of two neighbours. The ranks of a
     group that share a node also share its network links, one ring for each.
     """
-    tier = machine.tier(span)
-    together = volume.ranks
+    times = algorithm_seconds(volume, machine=machine, span=span, stride=stride)
+    algorithm = min(times, key=times.__getitem__)
+    return Transfer(axis=volume.axis, tier=machine.tier(span), algorithm=algorithm, seconds=times[algorithm])
+
+
+def algorithm_seconds(volume: Volume, *, machine: Machine, span: int, stride: int) -> dict[Algorithm, float]:
+    """Algorithm -> time of all collectives of `volume`; arguments as in `transfer`."""
+    tier, together = machine.tier(span), volume.ranks
     if tier is not Tier.DOMAIN:
         together = min(together, max(machine.ranks_per_node // stride, 1))
-    times = _times(volume, machine=machine, tier=tier, together=together)
-    algorithm = min(times, key=times.__getitem__)
-    return Transfer(axis=volume.axis, tier=tier, algorithm=algorithm, seconds=times[algorithm])
+    return _times(volume, machine=machine, tier=tier, together=together)
 
 
 def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> dict[Algorithm, float]:

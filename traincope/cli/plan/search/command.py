@@ -1,23 +1,21 @@
 """`traincope plan search`: the fastest layouts of a model on a cluster."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from traincope.cli.answers import print_answer, write_answer
-from traincope.cli.plan.model_shape import require_positive
-from traincope.cli.plan.search.answer import to_answer
-from traincope.cli.plan.search.site import add_cluster, add_job, site_cluster, site_job
+from traincope.cli.plan.search.site import add_cluster, add_job
 from traincope.cli.plan.search.text import show
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import ZERO_STAGES
-from traincope.plan.model.precision import Precision
-from traincope.plan.model.sources import PRESETS, read_model
-from traincope.plan.model.transformer import Transformer
-from traincope.plan.search.clusters import FITTED
-from traincope.plan.search.job import Job, outcome
-from traincope.plan.search.search import Found, search
-from traincope.plan.search.space import AXES, SEARCHED, Wanted
+from traincope.plan.model.sources import PRESETS
+from traincope.plan.search.job import outcome
+from traincope.plan.search.question import Question, find
+from traincope.plan.search.question import answer as answer_to
+from traincope.plan.search.search import Found
+from traincope.plan.search.space import AXES, SEARCHED
 from traincope.plan.search.training_file import training_file
 
 
@@ -53,22 +51,11 @@ class PlanSearch:
         layout.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per microbatch")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        require_positive(
-            arguments, "gpus", "batch", "top", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", *AXES, "micro_batch"
-        )
-        shape = read_model(arguments.model, sequence=arguments.seq)
-        cluster, job = site_cluster(arguments), site_job(arguments, shape)
-        found = search(
-            shape,
-            cluster=cluster,
-            batch=arguments.batch,
-            precision=Precision(),
-            wanted=_wanted(arguments),
-            best=arguments.top,
-        )
-        answer = to_answer(found, shape=shape, cluster=cluster, batch=arguments.batch, job=job, constants=FITTED)
+        question = Question(**{each.name: getattr(arguments, each.name) for each in fields(Question)})
+        found = find(question, engine=arguments.emit is not None)
+        answer = answer_to(question, found)
         if arguments.emit is not None:
-            write_answer(_emitted(shape, found, job), arguments.emit)
+            write_answer(_emitted(question, found), arguments.emit)
         if arguments.format == "html":
             from traincope.cli.plan.search.page import page  # as other HTML, it needs the extra `view`
 
@@ -78,20 +65,11 @@ class PlanSearch:
         return 0
 
 
-def _wanted(arguments: argparse.Namespace) -> Wanted:
-    return Wanted(
-        **{axis: getattr(arguments, axis) for axis in AXES},
-        zero=arguments.zero,
-        schedule=arguments.schedule,
-        micro_batch=arguments.micro_batch,
-        engine=arguments.emit is not None,
-    )
-
-
-def _emitted(shape: Transformer, found: Found, job: Job) -> str:
+def _emitted(question: Question, found: Found) -> str:
     if not found.ranked:
         raise UsageError("--emit: no layout fits, so there is nothing to write; leave --emit out to see why")
-    best = found.ranked[0]
+    best, shape = found.ranked[0], question.shape
+    job = question.job(shape)
     interval = outcome(best.prediction, job).checkpoint_seconds
     every = max(1, round(interval / best.prediction.expected_seconds))
     return training_file(shape, layout=best.layout, recompute=best.recompute, tokens=job.tokens, every=every)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from traincope.cli.plan.search.answer import Answer
 from traincope.cli.plan.search.text import HEADS, cells, nothing, rejected, why, winner
+from traincope.plan.search.answer import Answer
 from traincope.report.html.markup import Html, tag
 from traincope.report.html.section import notes, table
 

@@ -1,14 +1,12 @@
 """Arguments of the place where a training is to run: its cluster, prices and failures."""
 
 import argparse
+from dataclasses import fields
 
 from traincope.cli.quantities import add_price, quantity, whole
-from traincope.plan.cadence import RANK_MTBF_SECONDS
-from traincope.plan.model.transformer import Transformer
-from traincope.plan.search.clusters import ACCELERATORS, Cluster, find_accelerator
-from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job
-
-RANK_MTBF_HOURS = RANK_MTBF_SECONDS / HOUR_S
+from traincope.plan.search.clusters import ACCELERATORS
+from traincope.plan.search.job import TOKENS_PER_PARAMETER
+from traincope.plan.search.question import RANK_MTBF_HOURS, SiteOptions
 
 
 def add_cluster(cluster: argparse._ArgumentGroup) -> None:
@@ -65,29 +63,6 @@ def add_job(job: argparse._ArgumentGroup) -> None:
     )
 
 
-def site_cluster(arguments: argparse.Namespace) -> Cluster:
-    """The cluster of the arguments. Raises UsageError for impossible values."""
-    return Cluster(
-        accelerator=find_accelerator(arguments.gpu),
-        gpus=arguments.gpus,
-        domain=arguments.domain,
-        rails=arguments.rails,
-        pod=arguments.pod,
-        oversubscription=arguments.oversubscription,
-        reserve=arguments.reserve,
-    )
-
-
-def site_job(arguments: argparse.Namespace, shape: Transformer | None) -> Job:
-    """The job of the arguments. Raises UsageError for impossible values."""
-    parameters = 1 if shape is None else shape.active_parameters
-    tokens = TOKENS_PER_PARAMETER * parameters if arguments.tokens is None else arguments.tokens
-    return Job(
-        tokens=tokens,
-        price_per_gpu_hour=arguments.price_per_gpu_hour,
-        watts=find_accelerator(arguments.gpu).watts,
-        pue=arguments.pue,
-        rank_mtbf_seconds=arguments.gpu_mtbf_hours * HOUR_S,
-        save_seconds=arguments.save_seconds,
-        restart_seconds=arguments.restart_seconds,
-    )
+def site(arguments: argparse.Namespace) -> SiteOptions:
+    """The site of the arguments. Raises UsageError for impossible values."""
+    return SiteOptions(**{each.name: getattr(arguments, each.name) for each in fields(SiteOptions)})

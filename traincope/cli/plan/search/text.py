@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from traincope.cli.plan.search.answer import Answer, Comparison, Ranked, Smallest
+from traincope.plan.search.answer import Answer, Comparison, Ranked, axes
 from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, duration, money, share, size
 
@@ -45,12 +45,6 @@ def cells(ranked: Ranked) -> tuple[str, ...]:
         duration(ranked["step_seconds"] * SECOND_NS),
         share(ranked["mfu"]),
     )
-
-
-def axes(layout: Ranked | Smallest) -> str:
-    """Axes with more than one rank."""
-    sizes = {"dp": layout["dp"], "tp": layout["tp"], "pp": layout["pp"], "cp": layout["cp"], "ep": layout["ep"]}
-    return " ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
 
 
 def winner(answer: Answer) -> Iterator[str]:

@@ -1,12 +1,16 @@
-"""The answer of `plan search`: the object that `--format json` prints, and that the text and the page show."""
+"""The answer of `plan search`: the object that `--format json` prints, and that the text and the pages show."""
 
 from dataclasses import asdict
 from typing import TypedDict
 
+from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.memory import LEFT_OUT
+from traincope.plan.layout.roofline import operators
+from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.caveats import caveats
 from traincope.plan.search.clusters import Cluster, Constants
+from traincope.plan.search.collectives import Curve, curves
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
 from traincope.plan.search.search import Candidate, Found
@@ -22,6 +26,30 @@ class Axis(TypedDict):
     seconds: float
     """Time on the wire in a step."""
     exposed_seconds: float
+
+
+class Memory(TypedDict):
+    """Bytes of the fullest rank; they sum to `largest_bytes`."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+
+class Operator(TypedDict):
+    """Products of one kind in a microbatch's forward."""
+
+    name: str
+    count: int
+    """Times in the forward of all blocks."""
+    flops: float
+    """FLOPs of one of them on one rank."""
+    moved_bytes: float
+    intensity: float
+    """FLOPs per byte."""
+    least_seconds: float
+    """Lower bound by the peak and by the memory's bandwidth."""
 
 
 class Ranked(TypedDict):
@@ -41,6 +69,7 @@ class Ranked(TypedDict):
     recompute: str
     largest_bytes: int
     """Memory of the fullest rank."""
+    memory: Memory
     step_seconds: float
     best_seconds: float
     """With all communication hidden."""
@@ -52,6 +81,7 @@ class Ranked(TypedDict):
     parts: dict[str, float]
     """Part of the step -> seconds; they sum to `step_seconds`."""
     axes: list[Axis]
+    operators: list[Operator]
     days: float
     """Time of all steps, without failures and checkpoints."""
     goodput_ratio: float
@@ -94,6 +124,10 @@ class Answer(TypedDict):
     gpus: int
     usable_bytes: int
     """Memory of a device that a layout may fill."""
+    peak_flops: float
+    """Dense FLOP/s of a device by its data sheet."""
+    memory_bytes_per_second: float | None
+    """Memory bandwidth of a device by its data sheet."""
     parameters: int
     sequence: int
     batch: int
@@ -106,6 +140,8 @@ class Answer(TypedDict):
     rejected: dict[str, int]
     """Reason -> number of layouts."""
     smallest: Smallest | None
+    collectives: list[Curve]
+    """Time of an all-reduce over the message's size, for each tier of links."""
     constants: dict[str, float]
     """Constants that are fitted, not printed by a data sheet."""
     convention: str
@@ -119,16 +155,18 @@ CONVENTION = "which counts the half of attention that a causal mask leaves"
 def to_answer(
     found: Found, *, shape: Transformer, cluster: Cluster, batch: int, job: Job, constants: Constants
 ) -> Answer:
-    accelerator = cluster.accelerator
+    accelerator, machine = cluster.accelerator, cluster.machine(constants)
     return Answer(
         gpu=accelerator.spec.name,
         gpus=cluster.gpus,
         usable_bytes=cluster.memory_bytes,
+        peak_flops=machine.peak_flops,
+        memory_bytes_per_second=machine.memory_bytes_per_second,
         parameters=shape.parameters,
         sequence=shape.sequence,
         batch=batch,
         tokens=job.tokens,
-        ranked=[_ranked(each, job) for each in found.ranked],
+        ranked=[_ranked(each, job, shape=shape, machine=machine) for each in found.ranked],
         num_fitting=found.num_fitting,
         caveats=list(caveats(found.ranked[0].layout, accelerator)) if found.ranked else [],
         comparisons=[
@@ -137,6 +175,7 @@ def to_answer(
         ],
         rejected=dict(found.rejected),
         smallest=_smallest(found),
+        collectives=curves(machine, ranks=cluster.gpus),
         constants=asdict(constants),
         convention=CONVENTION,
         left_out=LEFT_OUT,
@@ -144,8 +183,9 @@ def to_answer(
     )
 
 
-def _ranked(candidate: Candidate, job: Job) -> Ranked:
+def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, machine: Machine) -> Ranked:
     layout, predicted = candidate.layout, candidate.prediction
+    fullest = max(predicted.memory, key=lambda rank: rank.total)
     whole = outcome(predicted, job)
     return Ranked(
         dp=layout.dp,
@@ -160,6 +200,12 @@ def _ranked(candidate: Candidate, job: Job) -> Ranked:
         micro_batch=layout.micro_batch,
         recompute=candidate.recompute.value,
         largest_bytes=predicted.largest_bytes,
+        memory=Memory(
+            weights=fullest.states.weights,
+            gradients=fullest.states.gradients,
+            optimizer=fullest.states.optimizer,
+            activations=fullest.activations,
+        ),
         step_seconds=predicted.expected_seconds,
         best_seconds=predicted.best_seconds,
         worst_seconds=predicted.worst_seconds,
@@ -176,6 +222,17 @@ def _ranked(candidate: Candidate, job: Job) -> Ranked:
                 exposed_seconds=each.exposed_seconds,
             )
             for each in predicted.axes
+        ],
+        operators=[
+            Operator(
+                name=each.name,
+                count=each.count,
+                flops=each.flops,
+                moved_bytes=each.moved_bytes,
+                intensity=each.intensity,
+                least_seconds=each.least_seconds(machine),
+            )
+            for each in operators(shape, layout=layout, precision=Precision())
         ],
         days=whole.days,
         goodput_ratio=whole.goodput_ratio,
@@ -211,3 +268,9 @@ def _smallest(found: Found) -> Smallest | None:
         recompute=recompute.value,
         needed_bytes=needed,
     )
+
+
+def axes(layout: Ranked | Smallest) -> str:
+    """Axes with more than one rank, in words."""
+    sizes = {"dp": layout["dp"], "tp": layout["tp"], "pp": layout["pp"], "cp": layout["cp"], "ep": layout["ep"]}
+    return " ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
