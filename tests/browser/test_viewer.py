@@ -18,7 +18,7 @@ from traincope.report.text.layout.forms import FORMS
 from traincope.viewer.library.library import Library
 from traincope.viewer.numbers import DIFF, PLAN, REPORT
 from traincope.viewer.pages import PAGES
-from traincope.viewer.planning import document, prediction, values
+from traincope.viewer.planning.one_layout import document, prediction, values
 from traincope.viewer.view import View
 
 ALIKE = ("demo-3d", "format-1")
@@ -295,7 +295,7 @@ def test_the_theme_follows_the_system_until_the_user_chooses_one(visit: Go, addr
 
 
 def test_an_impossible_plan_says_why_and_a_possible_one_has_numbers(visit: Go, address: str) -> None:
-    page = shown(visit, address, "/plan?run=0&tp=7").page
+    page = shown(visit, address, "/layout?run=0&tp=7").page
     expect(page.locator("main")).to_contain_text("No plan: tp is 7; it must divide", timeout=QUIET)
     field = page.locator("input[id*='\"tp\"']")
     field.fill("8")
@@ -304,7 +304,7 @@ def test_an_impossible_plan_says_why_and_a_possible_one_has_numbers(visit: Go, a
 
 
 def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str) -> None:
-    page = shown(visit, address, "/plan?run=0&preset=8x7B+on+64").page
+    page = shown(visit, address, "/layout?run=0&preset=8x7B+on+64").page
     main = page.locator("main")
     expect(main.locator("td", has_text=re.compile("^ep$"))).to_be_visible(timeout=QUIET)
     field = page.locator("input[id*='\"ep\"']")
@@ -322,7 +322,7 @@ def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str)
 
 def test_an_answer_that_a_later_one_overtook_changes_nothing(visit: Go, address: str) -> None:
     """The answer to 7 experts is held until the answer to `ep` is there."""
-    page, held = shown(visit, address, "/plan?run=0&preset=8x7B+on+64&ep=1").page, list[Route]()
+    page, held = shown(visit, address, "/layout?run=0&preset=8x7B+on+64&ep=1").page, list[Route]()
 
     def asks_first(request: Request) -> bool:
         return "ep=1&experts=7" in (request.post_data or "")

@@ -20,9 +20,15 @@ class Command(Protocol):
         """Run the command and return its exit code. Raises TraincopeError on failure."""
 
 
-def add_commands(parser: argparse.ArgumentParser, commands: Iterable[Command], *, what: str) -> None:
-    """Add one parser per command. The parsed arguments hold the chosen command as `what`, also its name in `--help`."""
-    subparsers = parser.add_subparsers(title=f"{what}s", metavar=what.upper(), required=True)
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Iterable[Command], *, what: str, required: bool = True
+) -> None:
+    """Add one parser per command. The parsed arguments hold the chosen command as `what`, also its name in `--help`.
+
+    Without a command they hold None, unless one is `required`.
+    """
+    parser.set_defaults(**{what: None})
+    subparsers = parser.add_subparsers(title=f"{what}s", metavar=what.upper(), required=required)
     for command in commands:
         subparser = subparsers.add_parser(
             command.name, help=command.help, description=command.help, epilog=f"example: {command.example}"

@@ -1,12 +1,19 @@
 """Options of the commands that serve pages."""
 
 import argparse
+import importlib.util
+import signal
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 from traincope.access import Access, read_users
+from traincope.errors import MissingDependencyError
+
+REQUIRED_PACKAGES = ("dash", "plotly")
 
 
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+def add_server_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add port, address, and what an address that other machines reach needs."""
     parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one from 8050 on)")
     parser.add_argument(
@@ -25,3 +32,41 @@ def access_of(arguments: argparse.Namespace) -> Access:
     """The access that the options give. Raises ConfigError for an unusable password file."""
     users = None if arguments.password_file is None else read_users(arguments.password_file)
     return Access(certificate=arguments.certificate, key=arguments.key, users=users)
+
+
+def serve_viewer(
+    runs: Sequence[Path],
+    arguments: argparse.Namespace,
+    *,
+    shows: str,
+    open_browser: bool,
+    path: str = "",
+    price_per_gpu_hour: float | None = None,
+) -> int:
+    """Serve the viewer of these runs until Ctrl-C; returns the exit code. `path`: the page to open.
+
+    Raises MissingDependencyError without the viewer's packages, and as `listening`.
+    """
+    for package in REQUIRED_PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingDependencyError(
+                f"the viewer needs {package}, which is not installed: pip install 'traincope[view]'"
+            )
+    from traincope.viewer.library.library import Library
+    from traincope.viewer.library.preparing import cache_directory
+    from traincope.viewer.serving import serve
+
+    access = access_of(arguments)
+    library = Library(runs, cache=cache_directory(), price_per_gpu_hour=price_per_gpu_hour)
+
+    def started(address: str) -> None:
+        print(f"{address}{path} {shows}; press Ctrl-C to stop", flush=True)
+        if open_browser:
+            webbrowser.open(f"{address}{path}")
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
+    except KeyboardInterrupt:
+        print()
+    return 0

@@ -14,7 +14,8 @@ from traincope.report.text.text import steps
 from traincope.units import count, duration
 from traincope.viewer.components import absent, parameter, plain
 from traincope.viewer.library.library import Library, Opened
-from traincope.viewer.pages import PAGES, Asked, Needs, Page
+from traincope.viewer.pages import PAGES, Asked, Needs, Page, plan
+from traincope.viewer.planning.searches import Searches
 from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 from traincope.viewer.timeline.drawing import shares_at
 from traincope.viewer.view import RUN, View
@@ -37,9 +38,10 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
 
     Without `hosts`, other machines can reach it. Then it has no button that changes a running job.
     """
-    app = empty_app(hosts)
+    app, searches = empty_app(hosts), Searches()
     app.layout = lambda: _layout(library)
-    _show(app, library)
+    _show(app, library, searches)
+    _search(app, library, searches)
     _follow(app, library)
     _read(app, library)
     if hosts:
@@ -125,7 +127,7 @@ def _guard(app: dash.Dash, hosts: Sequence[str]) -> None:
     app.server.after_request(closed)
 
 
-def _show(app: dash.Dash, library: Library) -> None:
+def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
     @app.callback(
         Output("page", "children"),
         Output("page", "data-page"),
@@ -158,18 +160,26 @@ def _show(app: dash.Dash, library: Library) -> None:
         if theme is None:
             return (dash.no_update,) * 6
         view = View.of(pathname, search)
-        page = next((page for page in PAGES if page.slug == view.page), PAGES[0])
+        offered = _offered(library)
+        page = next((page for page in offered if page.slug == view.page), offered[0])
         opened = library[view.run]
         entered = {field["name"]: value for field, value in zip(fields, typed, strict=True)}
-        asked = Asked(view=view, opened=opened, library=library, theme=theme, fields=entered)
+        asked = Asked(view=view, opened=opened, library=library, searches=searches, theme=theme, fields=entered)
         pending = _pending(page, opened)
         now = {"page": page.slug, "run": view.run, "theme": theme, "whole": pending is None}
         of_no_run = page.needs is Needs.NOTHING and dash.ctx.triggered_id == "generation"
         changed = page.update(asked) if page.update and now == shown and pending is None else None
         if changed is not None or (now == shown and pending is None and of_no_run):
-            around = dash.no_update, dash.no_update, _tabs(page, view), _runs(library, view), dash.no_update
+            around = dash.no_update, dash.no_update, _tabs(offered, page, view), _runs(library, view), dash.no_update
             return *around, changed or dash.no_update
-        return _content(page, asked, pending), page.slug, _tabs(page, view), _runs(library, view), now, dash.no_update
+        return (
+            _content(page, asked, pending),
+            page.slug,
+            _tabs(offered, page, view),
+            _runs(library, view),
+            now,
+            dash.no_update,
+        )
 
 
 def _content(page: Page, asked: Asked, pending: str | None) -> Sequence[Component]:
@@ -194,16 +204,23 @@ def _pending(page: Page, opened: Opened) -> str | None:
     return None if ready[page.needs] else f"Reading {opened.name}. The page opens when it is ready."
 
 
-def _tabs(page: Page, view: View) -> list[Component]:
+def _offered(library: Library) -> Sequence[Page]:
+    """The pages; without a run, those that need none."""
+    return PAGES if len(library) else tuple(page for page in PAGES if page.needs is Needs.NOTHING)
+
+
+def _tabs(offered: Sequence[Page], page: Page, view: View) -> list[Component]:
     return [
         dcc.Link(
             tab.title, href=view.on(tab.slug).address, className="here" if tab is page else "", id=f"tab-{tab.slug}"
         )
-        for tab in PAGES
+        for tab in offered
     ]
 
 
 def _runs(library: Library, view: View) -> list[Component]:
+    if not len(library):
+        return [html.Span("no run is open")]
     opened = library[view.run]
     facts = [html.Span(plain(_in_brief(opened)))]
     if len(library) < 2:
@@ -265,6 +282,31 @@ def _read(app: dash.Dash, library: Library) -> None:
             return dash.no_update
         name, shares = pixel
         return plain(f"{name}: " + (", ".join(f"{kind} {ratio}" for kind, ratio in shares) or "no spans"))
+
+
+def _search(app: dash.Dash, library: Library, searches: Searches) -> None:
+    @app.callback(
+        Output(plan.EXPLORED, "children"),
+        Output(plan.ANSWERED, "data"),
+        Output(plan.POLL, "interval"),
+        Input(plan.POLL, "n_intervals"),
+        State(plan.ANSWERED, "data"),
+        State("location", "pathname"),
+        State("location", "search"),
+        State("theme", "data"),
+        prevent_initial_call=True,
+    )
+    def answered(
+        _passed: int | None, shown: list[str] | None, pathname: str | None, search: str | None, theme: str | None
+    ) -> tuple[Any, Any, Any]:
+        """Show the answer of a search that has ended. The address of this moment says which one."""
+        view = View.of(pathname, search)
+        asked = Asked(view=view, opened=library[view.run], library=library, searches=searches, theme=theme or "light")
+        now = plan.state(asked)
+        if now == shown:
+            resting = plan.RESTING_MS if plan.is_ended(now) else dash.no_update
+            return dash.no_update, dash.no_update, resting
+        return plan.explored(asked), now, plan.RESTING_MS if plan.is_ended(now) else dash.no_update
 
 
 def _profile(app: dash.Dash, library: Library) -> None:

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from traincope.report.text.layout.forms import FORMS, Form
 from traincope.units import MISSING
 
-REPORT, DIFF, PLAN = "report", "diff", "plan"
+REPORT, DIFF, PLAN, SEARCH = "report", "diff", "plan", "search"
 
 
 def number(document: Mapping[str, object], *path: str | int, form: Form, command: str = REPORT) -> Component:

@@ -25,7 +25,7 @@ def test_all_operators_do_the_models_forward(name: str, layout: Layout) -> None:
 
 
 def test_a_product_reads_both_operands_and_writes_its_result() -> None:
-    """32 tokens and weights of 64 x 192: 2 x 32 x 64 x 192 FLOPs, and (32 x 64 + 64 x 192 + 32 x 192) elements of 2 bytes."""
+    """32 tokens, weights of 64 x 192: 2 x 32 x 64 x 192 FLOPs; 32 x 64 + 64 x 192 + 32 x 192 elements of 2 bytes."""
     first = operators(SMALL, layout=Layout(), precision=Precision())[0]
     assert (first.name, first.count) == ("queries, keys, values", 2)
     assert (first.flops, first.moved_bytes) == (786_432, 2 * (2_048 + 12_288 + 6_144))

@@ -6,8 +6,7 @@ import signal
 import webbrowser
 from pathlib import Path
 
-from traincope.cli.commands.view import REQUIRED_PACKAGES
-from traincope.cli.served import access_of, add_server_arguments
+from traincope.cli.served import REQUIRED_PACKAGES, access_of, add_server_arguments
 from traincope.errors import MissingDependencyError
 from traincope.live.serve.watching import Watcher
 from traincope.store.job.requesting import last_attempt

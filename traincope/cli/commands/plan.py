@@ -11,6 +11,8 @@ from traincope.cli.plan.flops import PlanFlops
 from traincope.cli.plan.memory import PlanMemory
 from traincope.cli.plan.schedule import PlanSchedule
 from traincope.cli.plan.search.command import PlanSearch
+from traincope.cli.served import add_server_arguments, serve_viewer
+from traincope.errors import UsageError
 
 QUESTIONS: tuple[Command, ...] = (
     PlanFlops(),
@@ -31,8 +33,21 @@ class Plan:
     example = QUESTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_commands(parser, QUESTIONS, what="question")
+        browser = parser.add_argument_group("in the browser")
+        browser.add_argument("--open", action="store_true", help="open the plan page: `search` with fields and figures")
+        add_server_arguments(browser)
+        browser.add_argument("--no-browser", action="store_true", help="with --open: print the address only")
+        add_commands(parser, QUESTIONS, what="question", required=False)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        question: Command = arguments.question
+        question: Command | None = arguments.question
+        if arguments.open:
+            if question is not None:
+                raise UsageError(f"--open needs no question; leave {question.name} out")
+            return serve_viewer(
+                [], arguments, shows="plans trainings", open_browser=not arguments.no_browser, path="plan"
+            )
+        if question is None:
+            names = ", ".join(each.name for each in QUESTIONS)
+            raise UsageError(f"plan needs a question: {names}; or --open for the browser")
         return question.run(arguments)

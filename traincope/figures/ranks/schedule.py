@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from traincope.analysis import Gap, Schedule
-from traincope.figures.drawing.canvas import named_rows, stacked
+from traincope.figures.drawing.canvas import THIN, canvas, named_rows, stacked
 from traincope.palette import ACTIONS, colour
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
-from traincope.plan.pipeline.schedule import TimedAction
+from traincope.plan.pipeline.schedule import TimedAction, Timetable
 from traincope.units import milliseconds
 
 NAMES: Mapping[str, str] = {
@@ -31,6 +31,8 @@ MAX_BOXES = 4_000
 """Boxes in a figure; more are slow to draw and too small to read."""
 ROW, AROUND = 32, 120
 """Pixels of a rank's row, and of axis and legend."""
+FEW = 8
+"""Rows of a planned schedule that are as high as those of a recorded one."""
 BETWEEN = 0.08
 PRIME = "'"
 BLACK_ON = "#0b0f14"
@@ -68,6 +70,19 @@ def pipeline_schedule(recorded: Schedule, theory: Schedule | None) -> go.Figure:
     for axis, (name, _) in zip(figure.select_yaxes(), drawn, strict=True):
         axis.update(**named_rows([f"rank {rank}" for rank in ranks]), title={"text": name})
     return figure.update_xaxes(title={"text": "ms since the step began"}, showgrid=False, zeroline=False)
+
+
+def planned_schedule(planned: Timetable) -> go.Figure:
+    """A planned schedule on a scale of ms; boxes as in `pipeline_schedule`."""
+    ranks = list(planned.rows)
+    return canvas(
+        list(_traces(Schedule(timetable=planned, gaps={}), set())),
+        height=len(ranks) * (ROW if len(ranks) <= FEW else THIN) + AROUND,
+        barmode="overlay",
+        bargap=0.12,
+        xaxis={"title": {"text": "ms of the pipeline"}, "showgrid": False, "zeroline": False},
+        yaxis=named_rows([f"rank {rank}" for rank in ranks]),
+    )
 
 
 def _traces(schedule: Schedule, named: set[str]) -> Iterator[go.Bar]:

@@ -116,6 +116,9 @@
         if (changed && id.name === "preset") {
           Array.from(parameters.keys()).filter((name) => name !== "run" && name !== "preset").forEach((name) => parameters.delete(name));
         }
+        if (changed) {
+          parameters.delete("place"); // The chosen layout is one of the search that the other fields ask for.
+        }
         if (changed && id.name === "run") {
           ["from", "to", "step", "at", "pick", "ranks", "lanes", "q"].forEach((name) => parameters.delete(name));
         }

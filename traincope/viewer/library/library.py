@@ -54,6 +54,9 @@ class Opened:
         return rows[bisect_right(firsts, span) - 1]
 
 
+NO_RUN = Opened(path=Path(), problem="no run is open; start `traincope view` with one")
+
+
 class Library:
     """Runs by position. `refresh` starts to read changed runs; a later `refresh` takes the result."""
 
@@ -78,7 +81,9 @@ class Library:
         return len(self._opened)
 
     def __getitem__(self, position: int) -> Opened:
-        """The run at `position`; the first run for an invalid position."""
+        """The run at `position`; the first run for an invalid position; without any run, one that says so."""
+        if not self._opened:
+            return NO_RUN
         return self._opened[position if 0 <= position < len(self) else 0]
 
     @property

@@ -7,6 +7,7 @@ from traincope.viewer.pages import (
     explained,
     faults,
     hardware,
+    layout,
     ledger,
     memory,
     pipeline,
@@ -30,6 +31,7 @@ PAGES: tuple[Page, ...] = (
     hardware.PAGE,
     compare.PAGE,
     plan.PAGE,
+    layout.PAGE,
     explained.PAGE,
 )
 """Pages in the order of the tabs; an address without a page opens the first."""

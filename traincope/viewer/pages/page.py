@@ -15,6 +15,7 @@ from traincope.report.schema import Document
 from traincope.tiles.storage import Tiles
 from traincope.viewer.components import graph
 from traincope.viewer.library.library import Library, Opened
+from traincope.viewer.planning.searches import Searches
 from traincope.viewer.view import View
 
 T = TypeVar("T")
@@ -31,11 +32,12 @@ class Needs(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request for a page: view, run, library, theme and typed fields."""
+    """One request for a page: view, run, library, searches, theme and typed fields."""
 
     view: View
     opened: Opened
     library: Library
+    searches: Searches
     theme: str
     """`light` or `dark`."""
     fields: Mapping[str, object] = field(default_factory=dict)

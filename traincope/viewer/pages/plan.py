@@ -1,125 +1,318 @@
-"""Plan page: predicted memory, communication, bubble, MFU and cost of a model on a mesh of GPUs."""
+"""Plan page: all layouts of a model on a cluster, ranked, with the memory, step, limits and cost of a chosen one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.errors import UsageError
-from traincope.figures.efficiency.plan import plan_memory, plan_step
-from traincope.plan.layout.memory import LEFT_OUT
-from traincope.units import flops
-from traincope.viewer.components import absent, field, parameter, section, table
-from traincope.viewer.numbers import PLAN, number, tile
+from traincope.errors import TraincopeError, UsageError
+from traincope.figures.efficiency.search import collective_times, layouts_memory, layouts_step, roofline
+from traincope.figures.ranks.schedule import planned_schedule
+from traincope.plan.search.answer import Answer, Ranked, axes
+from traincope.plan.search.question import Question
+from traincope.units import count, duration, size
+from traincope.viewer.components import absent, facts, field, parameter, plain, section, table
+from traincope.viewer.numbers import SEARCH, number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.planning import (
-    EXPERTS,
-    FIRST,
-    MACHINE,
-    MESH,
-    MODEL,
-    PRESET,
-    PRESETS,
-    Field,
-    document,
-    hours,
-    machine,
-    prediction,
-    values,
-)
+from traincope.viewer.planning.asked_question import FILTERS, JOB, MODEL, PLACE, Option, question, typed
+from traincope.viewer.planning.drawn_schedule import drawn_schedule
 from traincope.viewer.view import View
 
-PREDICTED = "predicted"
+COMMAND, EXPLORED, ANSWERED, POLL = "plan-command", "explored", "answered", "searching"
+"""Ids of the command line, of the answer, of a store with what it shows, and of the interval that asks for it."""
+SEARCHING_MS, RESTING_MS = 400, 3_000
+"""Intervals of the question whether a search has ended: while one runs, and otherwise."""
+ENDED, RUNS = "ended", "runs"
+HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours", "price")
+AXIS_HEADS = ("axis of the chosen layout", "on the wire", "exposed", "links", "by")
+OPERATOR_HEADS = ("product", "times", "FLOPs", "bytes", "FLOPs per byte", "at least")
+NUM_REASONS = 8
+SECOND_NS = 1e9
 
 
 def render(asked: Asked) -> Sequence[Component]:
-    chosen = values(asked.view)
-    controls = [
-        html.Div([_preset(asked.view)], className="controls"),
-        *(
-            html.Div([_control(entry, chosen) for entry in group], className="controls plan")
-            for group in (MODEL, EXPERTS, MESH, MACHINE)
+    texts = typed(asked.view)
+    return [
+        html.P(
+            "All layouts of a model on a cluster, by formula. The numbers are those of the command below.",
+            className="caption",
         ),
+        *(
+            html.Div([_control(option, texts) for option in group], className="controls plan")
+            for group in (MODEL, JOB, FILTERS)
+        ),
+        html.Div(_command(texts), id=COMMAND),
+        html.Div(_explored(asked, texts), id=EXPLORED),
+        dcc.Store(id=ANSWERED, data=state(asked)),
+        dcc.Interval(id=POLL, interval=SEARCHING_MS),
     ]
-    return [*controls, html.Div(_shown(asked, chosen), id=PREDICTED)]
 
 
 def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
-    """Update the prediction and keep the fields; None where the fields differ from the address."""
-    chosen = values(asked.view)
-    if any(asked.fields.get(name) != value for name, value in chosen.items()):
+    """Update the command and the answer, and keep the fields; None where the fields differ from the address."""
+    texts = typed(asked.view)
+    if any((asked.fields.get(name) or "") != text for name, text in texts.items()):
         return None
-    return {PREDICTED: {"children": _shown(asked, chosen)}}
+    return {
+        COMMAND: {"children": _command(texts)},
+        EXPLORED: {"children": _explored(asked, texts)},
+        ANSWERED: {"data": state(asked)},
+        POLL: {"interval": SEARCHING_MS},
+    }
 
 
-def _shown(asked: Asked, chosen: Mapping[str, str]) -> Sequence[Component]:
+def state(asked: Asked) -> list[str]:
+    """What the answer on the page shows: address, theme, and whether its search has ended."""
     try:
-        return _predicted(asked, chosen)
-    except UsageError as error:
-        return [absent(f"No plan: {error}.")]
+        ended = asked.searches[question(typed(asked.view))] is not None
+    except UsageError:
+        ended = True
+    return [asked.view.address, asked.theme, ENDED if ended else RUNS]
 
 
-def _preset(view: View) -> Component:
-    choice = dcc.Dropdown(
-        id=parameter(PRESET),
-        options=list(PRESETS),
-        value=view.text(PRESET) or FIRST,
-        clearable=False,
-        className="faults",
-    )
-    return field("model and mesh", choice)
+def is_ended(state: Sequence[str]) -> bool:
+    return state[-1] == ENDED
 
 
-def _control(entry: Field, chosen: Mapping[str, str]) -> Component:
-    if entry.choices:
+def explored(asked: Asked) -> Sequence[Component]:
+    """The answer, or a message while it is being searched."""
+    return _explored(asked, typed(asked.view))
+
+
+def _control(option: Option, texts: Mapping[str, str]) -> Component:
+    text = texts[option.name]
+    if option.choices:
         control: Component = dcc.Dropdown(
-            id=parameter(entry.name),
-            options=list(entry.choices),
-            value=chosen[entry.name],
-            clearable=False,
+            id=parameter(option.name),
+            options=list(option.choices),
+            value=text or None,
+            clearable=not option.usual,
+            placeholder="any",
             className="small",
         )
     else:
-        control = dcc.Input(id=parameter(entry.name), value=chosen[entry.name], debounce=True, type="text")
-    return field(entry.label, control)
+        control = dcc.Input(
+            id=parameter(option.name), value=text, debounce=True, type="text", placeholder="" if option.usual else "-"
+        )
+    return field(option.label, control)
 
 
-def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
-    plan = prediction(chosen)
-    value = partial(number, document(chosen, plan), command=PLAN)
-    tiles = [
-        tile("GPUs", value("ranks", form="count")),
-        tile(
-            "MFU",
-            [value("worst_mfu", form="share"), " to ", value("best_mfu", form="share")],
-            note="from no overlap of communication to full overlap",
-        ),
-        tile("step time", [value("best_seconds", form="seconds"), " to ", value("worst_seconds", form="seconds")]),
-        tile("pipeline bubble", value("bubble_ratio", form="share")),
-        tile("largest rank", value("largest_bytes", form="size"), note="fits" if plan.fits else "does not fit"),
-        tile("tokens per step", value("tokens_per_step", form="count")),
-        tile(
-            "cost",
-            [value("price", 0, form="count"), " to ", value("price", 1, form="count")],
-            note=" to ".join(f"{each:,.0f}" for each in hours(chosen, plan)) + " GPU-hours",
-        ),
-    ]
-    rows = [[axis, value("axis_seconds", axis, form="seconds")] for axis in plan.axis_seconds]
-    heads = ("axis", "communication time per step, busiest rank")
-    communication = table(heads, rows) if rows else absent("This plan needs no communication.")
-    memory_bytes = machine(chosen).memory_bytes
-    note = f"estimate for a GPU of {chosen['gib']} GiB; it leaves out: {LEFT_OUT}"
+def _command(texts: Mapping[str, str]) -> list[Component]:
+    try:
+        return [_line(question(texts).command)]
+    except UsageError:
+        return []
+
+
+def _line(command: str) -> Component:
+    """A command line with a button that copies it."""
+    return html.Div(
+        [html.Code(plain(command)), dcc.Clipboard(content=command, title="copy the command line", className="copy")],
+        className="command",
+    )
+
+
+def _explored(asked: Asked, texts: Mapping[str, str]) -> Sequence[Component]:
+    try:
+        wanted = question(texts)
+        outcome = asked.searches[wanted]
+        if outcome is None:
+            return [html.P("Searching all layouts. The answer appears when it is ready.", className="absent")]
+        if isinstance(outcome, TraincopeError):
+            raise outcome
+        return list(_answered(asked, wanted, outcome))
+    except TraincopeError as error:
+        return [absent(f"No plan: {error}.")]
+
+
+def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Component]:
+    value = partial(number, answer, command=SEARCH)
+    if not answer["ranked"]:
+        yield _nothing(answer)
+        yield _rejected(answer, value)
+        return
+    at = min(max(asked.view.whole(PLACE) or 1, 1), len(answer["ranked"])) - 1
+    ranked = answer["ranked"][at]
+    yield html.Div(_tiles(ranked, at, value), className="tiles")
+    yield from (absent(f"Caveat: {caveat}.") for caveat in answer["caveats"] if at == 0)
+    rows = [_row(asked.view, answer, place, at, value) for place in range(len(answer["ranked"]))]
+    fit = f"{count(answer['num_fitting'], 'layout')} fit; a click chooses one"
+    yield section("Layouts, fastest first", table(HEADS, rows, numbers_from=4), note=fit)
+    yield _line(_narrowed(wanted, ranked).command)
+    compared = _compared(answer, at)
+    memory = asked.graph(layouts_memory(compared, usable_bytes=answer["usable_bytes"]))
+    yield html.Div(
+        [
+            section("Step", asked.graph(layouts_step(compared)), *_why(answer, at)),
+            section("Memory", memory, html.P(f"Not included: {answer['left_out']}.", className="caption")),
+        ],
+        className="side-by-side",
+    )
+    yield _schedule(asked, wanted, ranked)
+    limits = _roofline(asked, answer, at, value), _collectives(asked, answer, at, value)
+    yield html.Div(list(limits), className="side-by-side")
+    yield section("Cost", facts(_cost(answer, ranked)), note="goodput with checkpoints at Daly's interval")
+    yield _rejected(answer, value)
+
+
+def _roofline(asked: Asked, answer: Answer, at: int, value: Any) -> Component:
+    ranked = answer["ranked"][at]
+    rows = [_operator(ranked, at, row, value) for row in range(len(ranked["operators"]))]
+    note = f"products of one microbatch's forward on one rank of {answer['gpu']}"
+    return section("Roofline", asked.graph(roofline(answer, ranked)), table(OPERATOR_HEADS, rows), note=note)
+
+
+def _collectives(asked: Asked, answer: Answer, at: int, value: Any) -> Component:
+    ranked = answer["ranked"][at]
+    rows = [_axis(ranked, at, row, value) for row in range(len(ranked["axes"]))]
+    sent = table(AXIS_HEADS, rows) if rows else absent("This layout needs no communication.")
+    figure = asked.graph(collective_times(answer["collectives"]))
+    return section("All-reduce by size", figure, sent, note="a prediction takes the faster of ring and tree")
+
+
+def _tiles(ranked: Ranked, at: int, value: Any) -> list[Component]:
     return [
-        html.Div(tiles, className="tiles"),
-        section("Memory", asked.graph(plan_memory(plan, memory_bytes=memory_bytes)), note=note),
-        section(
-            "Step time",
-            asked.graph(plan_step(plan)),
-            communication,
-            note=f"model FLOPs per step: {flops(plan.model_flops)}",
-        ),
+        tile("chosen", f"{at + 1}: {axes(ranked)}"),
+        tile("step", value("ranked", at, "step_seconds", form="seconds")),
+        tile("MFU", value("ranked", at, "mfu", form="share")),
+        tile("memory", value("ranked", at, "largest_bytes", form="size")),
+        tile("bubble", value("ranked", at, "bubble_ratio", form="share")),
+        tile("tokens per second", value("ranked", at, "tokens_per_second", form="count")),
+        tile("days", value("ranked", at, "elapsed_days", form="mean")),
+        tile("price", value("ranked", at, "money", form="count")),
     ]
+
+
+def _row(view: View, answer: Answer, place: int, chosen: int, value: Any) -> list[object]:
+    ranked = answer["ranked"][place]
+    here = "chosen" if place == chosen else ""
+    recompute = "" if ranked["recompute"] == "none" else f", recompute {ranked['recompute']}"
+    name = f"{axes(ranked)}, ZeRO {ranked['zero']}{recompute}"
+    return [
+        str(place + 1),
+        html.Span(dcc.Link(name, href=view.but(**{PLACE: place + 1}).address), className=here),
+        _schedule_name(ranked),
+        f"{ranked['microbatches']} x {ranked['micro_batch']}",
+        value("ranked", place, "largest_bytes", form="size"),
+        value("ranked", place, "step_seconds", form="seconds"),
+        value("ranked", place, "mfu", form="share"),
+        value("ranked", place, "elapsed_days", form="mean"),
+        value("ranked", place, "gpu_hours", form="count"),
+        value("ranked", place, "money", form="count"),
+    ]
+
+
+def _schedule_name(ranked: Ranked) -> str:
+    if ranked["pp"] == 1:
+        return "-"
+    return ranked["schedule"] if ranked["virtual"] == 1 else f"{ranked['schedule']} x {ranked['virtual']}"
+
+
+def _narrowed(wanted: Question, ranked: Ranked) -> Question:
+    """The question that only this layout, and those with other stages per rank, answers."""
+    return replace(
+        wanted,
+        dp=ranked["dp"],
+        tp=ranked["tp"],
+        pp=ranked["pp"],
+        cp=ranked["cp"],
+        ep=ranked["ep"],
+        zero=ranked["zero"],
+        schedule=ranked["schedule"] if ranked["pp"] > 1 else None,
+        micro_batch=ranked["micro_batch"],
+    )
+
+
+def _compared(answer: Answer, at: int) -> Mapping[int, Ranked]:
+    """The chosen layout and the next one: the fastest, or after it the second."""
+    other = 0 if at else 1
+    places = [at, *([other] if other < len(answer["ranked"]) else [])]
+    return {place + 1: answer["ranked"][place] for place in places}
+
+
+def _why(answer: Answer, at: int) -> Iterator[Component]:
+    """The differences between the chosen layout and the one next to it."""
+    known = {comparison["place"]: comparison for comparison in answer["comparisons"]}
+    comparison = known.get(at + 1 if at else 2)
+    if comparison is None:
+        return
+    parts = ", ".join(
+        f"{'+' if seconds > 0 else '-'}{duration(abs(seconds) * SECOND_NS)} {part}"
+        for part, seconds in comparison["parts"].items()
+        if seconds
+    )
+    more = duration(comparison["more_seconds"] * SECOND_NS)
+    yield html.P(plain(f"Place {comparison['place']} takes {more} more than place 1: {parts}."), className="caption")
+
+
+def _schedule(asked: Asked, wanted: Question, ranked: Ranked) -> Component:
+    if ranked["pp"] == 1:
+        return section("Schedule", absent("This layout has no pipeline."))
+    drawn = drawn_schedule(ranked, layers=wanted.shape.layers)
+    virtual = f" --virtual {ranked['virtual']}" if ranked["virtual"] > 1 else ""
+    command = (
+        f"traincope plan schedule {ranked['schedule']} --pp {ranked['pp']} --microbatches {ranked['microbatches']}"
+        f"{virtual} --layers {wanted.shape.layers}"
+    )
+    if drawn is None:
+        return section(
+            "Schedule", absent(f"{ranked['pp']} ranks have too many boxes to draw."), _line(f"{command} --format json")
+        )
+    fewer = drawn.microbatches < ranked["microbatches"]
+    shown = f"{drawn.microbatches} of {ranked['microbatches']} microbatches are drawn" if fewer else ""
+    return section("Schedule", asked.graph(planned_schedule(drawn.timetable)), _line(command), note=shown)
+
+
+def _operator(ranked: Ranked, at: int, row: int, value: Any) -> list[object]:
+    path = ("ranked", at, "operators", row)
+    return [
+        ranked["operators"][row]["name"],
+        value(*path, "count", form="count"),
+        value(*path, "flops", form="flops"),
+        value(*path, "moved_bytes", form="size"),
+        value(*path, "intensity", form="mean"),
+        value(*path, "least_seconds", form="seconds"),
+    ]
+
+
+def _axis(ranked: Ranked, at: int, row: int, value: Any) -> list[object]:
+    axis, path = ranked["axes"][row], ("ranked", at, "axes", row)
+    return [
+        axis["axis"],
+        value(*path, "seconds", form="seconds"),
+        value(*path, "exposed_seconds", form="seconds"),
+        axis["tier"],
+        axis["algorithm"],
+    ]
+
+
+def _cost(answer: Answer, ranked: Ranked) -> Iterator[tuple[str, str]]:
+    yield "training", f"{answer['tokens']:.3g} tokens in {ranked['elapsed_days']:,.3g} days"
+    yield "GPU-hours", f"{ranked['gpu_hours']:,.0f}"
+    if ranked["money"] is not None:
+        yield "price", f"{ranked['money']:,.0f}"
+    yield "goodput", f"{ranked['goodput_ratio']:.1%}, with a failure every {ranked['mtbf_hours']:,.3g} h"
+    yield "checkpoint", f"every {duration(ranked['checkpoint_seconds'] * SECOND_NS)}"
+    if ranked["energy_mwh"] is not None:
+        yield "energy", f"at most {ranked['energy_mwh']:,.4g} MWh"
+
+
+def _nothing(answer: Answer) -> Component:
+    smallest = answer["smallest"]
+    if smallest is None:
+        return absent("No layout is possible; the reasons are below.")
+    return absent(
+        f"No layout fits into {size(answer['usable_bytes'])} per GPU. The smallest one, {axes(smallest)}, needs "
+        f"{size(smallest['needed_bytes'])}. Use more GPUs, or GPUs with more memory."
+    )
+
+
+def _rejected(answer: Answer, value: Any) -> Component:
+    rows = [[reason, value("rejected", reason, form="count")] for reason in list(answer["rejected"])[:NUM_REASONS]]
+    return section("Rejected", table(("reason", "layouts"), rows) if rows else absent("No layout is rejected."))
 
 
 PAGE = Page(slug="plan", title="Plan", needs=Needs.NOTHING, render=render, update=update)

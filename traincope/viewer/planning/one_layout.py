@@ -1,4 +1,4 @@
-"""The fields of the plan page, and the prediction for their values."""
+"""The fields of the layout page, and the prediction for their values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""The plan page's fields, and their effect on a model."""
+"""The layout page's fields, and their effect on a model."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from traincope.cli.main import main
 from traincope.errors import UsageError
-from traincope.viewer.planning import PRESETS, document, prediction
+from traincope.viewer.planning.one_layout import PRESETS, document, prediction
 
 MIXTRAL = PRESETS["8x7B on 64"]
 

@@ -1,0 +1,161 @@
+"""The plan page: its fields ask the command's question, its numbers are the command's, and searches run elsewhere."""
+
+import json
+import time
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from dash.development.base_component import Component
+
+from tests.cli.plan.test_plan import outcome
+from tests.viewer.library.reading import shelf
+from traincope.errors import UsageError
+from traincope.plan.search.question import Question
+from traincope.report.text.layout.forms import FORMS
+from traincope.viewer.numbers import value_at
+from traincope.viewer.pages import plan
+from traincope.viewer.pages.page import Asked
+from traincope.viewer.planning.asked_question import OPTIONS, question, typed
+from traincope.viewer.planning.drawn_schedule import MAX_BOXES, drawn_schedule
+from traincope.viewer.planning.searches import MAX_RUNNING, Outcome, Searches, outcome_of
+from traincope.viewer.view import View
+
+ADDRESS = "?model=llama3-8b&gpus=16&batch=64&tp=2&cp=1&micro_batch=1&price_per_gpu_hour=2.5"
+PATIENCE_SECONDS = 120
+
+
+class Here:
+    """A search in the test's own process, which ends when it is allowed to."""
+
+    begun: list["Here"]
+    allowed = True
+
+    def __init__(self, asked: Question) -> None:
+        self.asked, self.closed = asked, False
+        Here.begun.append(self)
+
+    def done(self) -> bool:
+        return Here.allowed
+
+    def result(self) -> Outcome:
+        return outcome_of(self.asked)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def _nothing_begun() -> None:
+    Here.begun, Here.allowed = [], True
+
+
+def asked(tmp_path: Any, search: str = ADDRESS) -> Asked:
+    library = shelf(cache=tmp_path)
+    return Asked(
+        view=View.of("plan", search), opened=library[0], library=library, searches=Searches(Here), theme="light"
+    )
+
+
+def parts(shown: Any) -> list[Component]:
+    """All components within these."""
+    every: list[Component] = []
+    for each in shown if isinstance(shown, list | tuple) else [shown]:
+        if isinstance(each, Component):
+            every += [each, *parts(getattr(each, "children", None) or [])]
+    return every
+
+
+def test_every_number_of_the_page_is_a_number_of_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    request = asked(tmp_path)
+    plan.explored(request)
+    numbers = [each for each in parts(list(plan.explored(request))) if each._type == "Data"]
+    command = question(typed(request.view)).command.split()[1:]
+    printed = json.loads(outcome(capsys, *command, "--format", "json"))
+    assert len(numbers) > 100
+    for number in numbers:
+        properties = number.to_plotly_json()["props"]
+        path = [int(key) if key.isdecimal() else key for key in properties["data-at"].split("/")[1:]]
+        value = value_at(printed, *path)
+        assert value is not None, path
+        assert (properties["value"], properties["children"]) == (repr(value), FORMS[properties["data-as"]](value))
+
+
+def test_each_field_is_an_option_of_the_command() -> None:
+    assert {option.name for option in OPTIONS} <= {each.name for each in fields(Question)}
+    assert question(typed(View.of("plan", "?zero=1&tokens=1,000&pp=2"))) == Question(
+        model="llama3-70b",
+        seq=8192,
+        batch=1024,
+        gpu="h100",
+        gpus=512,
+        tokens=1000.0,
+        pp=2,
+        zero=1,
+        price_per_gpu_hour=2.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("search", "sentence"),
+    [
+        ("?gpus=many", "GPUs = 'many' is not a whole number from 0 to 1e"),
+        ("?gpus=1e400", "GPUs = '1e400' is not a whole number"),
+        ("?tp=nan", "tp = 'nan' is not a whole number"),
+        ("?gpu=h1000", "GPU = 'h1000' is not one of a100, h100"),
+        ("?model=/etc/passwd", "model = '/etc/passwd' is not one of llama3-8b"),
+        ("?gpus=0", "--gpus is 0; it must be greater than 0"),
+    ],
+)
+def test_an_impossible_value_is_refused_in_one_sentence(tmp_path: Any, search: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence.replace("(", r"\(")):
+        question(typed(View.of("plan", search)))
+    (box,) = plan.explored(asked(tmp_path, search))
+    assert str(box.children).startswith(f"No plan: {sentence}")
+    assert Here.begun == []
+
+
+def test_a_search_is_asked_for_until_it_ends(tmp_path: Any) -> None:
+    request, Here.allowed = asked(tmp_path), False
+    assert not plan.is_ended(plan.state(request))
+    assert "Searching" in str(plan.explored(request)[0])
+    Here.allowed = True
+    assert plan.is_ended(plan.state(request))
+    assert len(plan.explored(request)) > 5
+    assert len(Here.begun) == 1
+
+
+def test_a_further_search_ends_the_oldest_one() -> None:
+    searches, Here.allowed = Searches(Here), False
+    for gpus in range(1, MAX_RUNNING + 2):
+        assert searches[Question(model="llama3-8b", seq=64, gpu="h100", gpus=gpus, batch=8)] is None
+    assert [each.closed for each in Here.begun] == [True, *[False] * MAX_RUNNING]
+
+
+def test_a_child_process_answers_and_says_why_it_cannot() -> None:
+    searches = Searches()
+    small = Question(model="llama3-8b", seq=64, gpu="h100", gpus=1, batch=1)
+    impossible = Question(model="missing.toml", gpu="h100", gpus=1, batch=1)
+    given_up = time.monotonic() + PATIENCE_SECONDS
+    while (searches[small] is None or searches[impossible] is None) and time.monotonic() < given_up:
+        time.sleep(0.05)
+    assert searches[small] == outcome_of(small)
+    assert isinstance(searches[impossible], UsageError)
+
+
+@pytest.mark.parametrize(("microbatches", "drawn"), [(8, 8), (512, MAX_BOXES // 24)])
+def test_a_schedule_is_drawn_with_the_microbatches_that_fit(microbatches: int, drawn: int) -> None:
+    """8 stages of 3 actions. 1F1B without communication: M (F + B) and 7 more of both, by each of 8 ranks."""
+    ranked: Any = {
+        "pp": 8,
+        "virtual": 1,
+        "schedule": "1f1b",
+        "microbatches": microbatches,
+        "bubble_ratio": 7 / (microbatches + 7),
+        "step_seconds": (microbatches + 7) * 3e-3,
+        "parts": {},
+    }
+    shown = drawn_schedule(ranked, layers=16)
+    assert shown is not None
+    assert shown.microbatches == drawn
+    assert shown.timetable.span == (drawn + 7) * 3_000_000

@@ -1,0 +1,154 @@
+"""Layouts of a search: their memory and step by part, the roofline of the model's products, and all-reduces by size."""
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from traincope.figures.drawing.canvas import canvas, height_of, named_rows
+from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SEVERE, VERMILLION, colour
+from traincope.plan.search.answer import Answer, Ranked, axes
+from traincope.plan.search.collectives import Curve
+from traincope.plan.search.explanation import BUBBLE, KERNELS, OTHER, RECOMPUTE
+from traincope.units import duration, flops, size
+
+GIB = 1 << 30
+SECOND_NS = 1e9
+MEMORY = {"weights": BLUE, "gradients": ORANGE, "optimizer": PURPLE, "activations": GREEN}
+STEP = {
+    KERNELS: colour("forward"),
+    RECOMPUTE: colour("recompute"),
+    OTHER: colour("other_compute"),
+    BUBBLE: colour("bubble.schedule"),
+}
+TIERS = {"domain": GREEN, "rail": BLUE, "spine": VERMILLION}
+EXPOSED = "exposed "
+SIZE_TICKS = {1 << 10: "1 KiB", 1 << 15: "32 KiB", 1 << 20: "1 MiB", 1 << 25: "32 MiB", 1 << 30: "1 GiB"}
+TIME_TICKS = {1e-6: "1 us", 1e-5: "10 us", 1e-4: "100 us", 1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1.0: "1 s"}
+AROUND = 2.0
+"""Factor of intensity left and right of the operators."""
+
+
+def named(place: int, ranked: Ranked) -> str:
+    """A layout's place and axes."""
+    return f"{place}: {axes(ranked)}"
+
+
+def layouts_memory(layouts: Mapping[int, Ranked], *, usable_bytes: int) -> go.Figure:
+    """Memory of the fullest rank of each layout, with a line at what a layout may fill. `layouts`: place -> layout."""
+    held = {part: [ranked["memory"][part] for ranked in layouts.values()] for part in MEMORY}  # type: ignore[literal-required]
+    traces = [
+        _bar(part, MEMORY[part], [each / GIB for each in values], list(map(size, values)))
+        for part, values in held.items()
+    ]
+    limit = usable_bytes / GIB
+    line = {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1}
+    figure = _stacked(traces, layouts, title="GiB of the fullest rank; dashed line: memory that a layout may fill")
+    return figure.update_layout(shapes=[{**line, "line": {"color": SEVERE, "width": 2, "dash": "dash"}}])
+
+
+def layouts_step(layouts: Mapping[int, Ranked]) -> go.Figure:
+    """Expected step of each layout by part. `layouts`: place -> layout."""
+    parts = dict.fromkeys(part for ranked in layouts.values() for part in ranked["parts"])
+    traces = []
+    for part in parts:
+        seconds = [ranked["parts"].get(part, 0.0) for ranked in layouts.values()]
+        paint = STEP.get(part) or colour(f"exposed_transfer[{part.removeprefix(EXPOSED)}]")
+        if any(seconds):
+            traces.append(_bar(part, paint, seconds, [duration(each * SECOND_NS) for each in seconds]))
+    return _stacked(traces, layouts, title="s per step, expected")
+
+
+def _bar(name: str, paint: str, values: Sequence[float], texts: Sequence[str]) -> go.Bar:
+    return go.Bar(
+        name=name,
+        orientation="h",
+        y=list(range(len(values))),
+        x=list(values),
+        marker={"color": paint},
+        customdata=list(texts),
+        hovertemplate=f"{name} %{{customdata}}<extra></extra>",
+    )
+
+
+def _stacked(traces: Sequence[go.Bar], layouts: Mapping[int, Ranked], *, title: str) -> go.Figure:
+    names = [named(place, ranked) for place, ranked in layouts.items()]
+    return canvas(
+        traces,
+        height=height_of(len(layouts), legend_lines=3),
+        barmode="stack",
+        bargap=0.25,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "traceorder": "normal"},
+        xaxis={"title": {"text": title}, "rangemode": "tozero"},
+        yaxis=named_rows(names),
+    )
+
+
+def roofline(answer: Answer, ranked: Ranked) -> go.Figure:
+    """FLOP/s that each operator can reach at most, over its FLOPs per byte, below the device's two limits."""
+    peak, memory = answer["peak_flops"], answer["memory_bytes_per_second"]
+    operators = ranked["operators"]
+    reached = [each["flops"] / each["least_seconds"] for each in operators]
+    traces = [
+        go.Scatter(
+            x=[each["intensity"] for each in operators],
+            y=reached,
+            mode="markers+text",
+            marker={"color": ORANGE, "size": 9, "line": {"color": "rgba(255,255,255,0.8)", "width": 1}},
+            text=[each["name"] for each in operators],
+            textposition=["bottom center" if number % 2 else "top center" for number in range(len(operators))],
+            cliponaxis=False,
+            customdata=[
+                [each["name"], flops(each["flops"]), size(each["moved_bytes"]), duration(each["least_seconds"] * 1e9)]
+                for each in operators
+            ],
+            hovertemplate="%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]}<br>at least %{customdata[3]}"
+            "<extra></extra>",
+            showlegend=False,
+        )
+    ]
+    low, high = min(each["intensity"] for each in operators), max(each["intensity"] for each in operators)
+    if memory is not None:
+        ridge = peak / memory
+        x = [min(low, ridge) / AROUND, ridge, max(high, ridge) * AROUND]
+        y = [x[0] * memory, peak, peak]
+        line = {"color": GREY, "width": 2}
+        traces.insert(
+            0, go.Scatter(x=x, y=y, mode="lines", line=line, name="limit", hoverinfo="skip", showlegend=False)
+        )
+    return canvas(
+        traces,
+        xaxis={"type": "log", "title": {"text": "FLOPs per byte"}, "dtick": "D2"},
+        yaxis={"type": "log", "title": {"text": "FLOP/s at most"}, "exponentformat": "SI", "dtick": 1},
+    )
+
+
+def collective_times(curves: Sequence[Curve]) -> go.Figure:
+    """Time of an all-reduce over the message's size, for each tier of links; tree dashed."""
+    traces = [
+        go.Scatter(
+            name=f"{curve['tier']}, {curve['ranks']:,} ranks, {algorithm}",
+            x=curve["num_bytes"],
+            y=seconds,
+            mode="lines",
+            line={"color": TIERS[curve["tier"]], "width": 2, "dash": dash},
+            customdata=[
+                [size(num_bytes), duration(each * SECOND_NS)]
+                for num_bytes, each in zip(curve["num_bytes"], seconds, strict=True)
+            ],
+            hovertemplate="%{customdata[0]}: %{customdata[1]}<extra>%{fullData.name}</extra>",
+        )
+        for curve in curves
+        for algorithm, seconds, dash in (
+            ("ring", curve["ring_seconds"], "solid"),
+            ("tree", curve["tree_seconds"], "dash"),
+        )
+    ]
+    return canvas(
+        traces,
+        xaxis={"type": "log", "title": {"text": "message"}, **_ticks(SIZE_TICKS)},
+        yaxis={"type": "log", "title": {"text": "time"}, **_ticks(TIME_TICKS)},
+    )
+
+
+def _ticks(texts: Mapping[int, str] | Mapping[float, str]) -> Mapping[str, object]:
+    return {"tickmode": "array", "tickvals": list(texts), "ticktext": list(texts.values())}

@@ -1,0 +1,111 @@
+"""Searches of layouts, each in a child process, so that the server answers while one runs."""
+
+import multiprocessing
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from traincope.errors import TraincopeError, UsageError
+from traincope.plan.search.answer import Answer
+from traincope.plan.search.question import Question, answer, find
+
+NICER = 5
+"""Niceness of a child process, so the server responds first."""
+MAX_KEPT, MAX_RUNNING = 64, 3
+"""Answers that are kept, and searches at once. A further search ends the oldest one, whose page has moved on."""
+ENDED = "the process that searched was killed, perhaps because memory ran out; narrow the search"
+
+Outcome = Answer | TraincopeError
+
+
+class Pending(Protocol):
+    """A search that runs."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
+class Searching:
+    """The running child process; it starts on construction."""
+
+    def __init__(self, question: Question) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._answer, child_end = context.Pipe(duplex=False)
+        self._process = context.Process(target=_search, args=(question, child_end), daemon=True)
+        self._process.start()
+        child_end.close()
+
+    def done(self) -> bool:
+        return self._answer.poll()
+
+    def result(self) -> Outcome:
+        try:
+            outcome: Outcome = self._answer.recv()
+        except EOFError:
+            outcome = UsageError(ENDED)
+        self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End the child process, with or without an answer."""
+        self._process.terminate()
+        self._process.join()
+        self._answer.close()
+
+
+def _search(question: Question, answered: Connection) -> None:
+    os.nice(NICER)
+    with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
+        answered.send(outcome_of(question))
+
+
+def outcome_of(question: Question) -> Outcome:
+    """The answer, or the error that says why there is none."""
+    try:
+        return answer(question, find(question))
+    except TraincopeError as error:
+        return error
+
+
+class Searches:
+    """Answers to the latest questions."""
+
+    def __init__(self, begin: Callable[[Question], Pending] = Searching) -> None:
+        self._begin = begin
+        self._known: OrderedDict[Question, Outcome] = OrderedDict()
+        self._running: OrderedDict[Question, Pending] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, question: Question) -> Outcome | None:
+        """The outcome; None while it is being searched, which the first call begins."""
+        with self._lock:
+            self._collect()
+            if question in self._known:
+                self._known.move_to_end(question)
+                return self._known[question]
+            if question not in self._running:
+                while len(self._running) >= MAX_RUNNING:
+                    self._running.popitem(last=False)[1].close()
+                self._running[question] = self._begin(question)
+            self._running.move_to_end(question)
+            return None
+
+    def _collect(self) -> None:
+        """Take the results of finished searches."""
+        for question in [each for each, pending in self._running.items() if pending.done()]:
+            self._known[question] = self._running.pop(question).result()
+        while len(self._known) > MAX_KEPT:
+            self._known.popitem(last=False)
+
+    def close(self) -> None:
+        with self._lock:
+            for pending in self._running.values():
+                pending.close()
+            self._running.clear()
