@@ -65,6 +65,8 @@ from traincope.analysis.stragglers.stragglers import RankWait, Straggler, Stragg
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
 from traincope.analysis.verdict.losses.term_causes import TermCauses, term_causes
+from traincope.analysis.what_if.new_settings import SettingsPrediction, predict_settings
+from traincope.analysis.what_if.settings import parse_settings
 from traincope.analysis.what_if.what_if import Change, Prediction, parse_changes, what_if
 
 __all__ = [
@@ -124,6 +126,7 @@ __all__ = [
     "Schedule",
     "Scope",
     "Segment",
+    "SettingsPrediction",
     "SlowGroup",
     "StageBubble",
     "StepPath",
@@ -148,6 +151,8 @@ __all__ = [
     "memory_samples",
     "own_work",
     "parse_changes",
+    "parse_settings",
+    "predict_settings",
     "price_of",
     "rank_hours",
     "recorded_schedule",

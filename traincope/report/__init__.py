@@ -9,7 +9,7 @@ from traincope.report.text.diff import diff_document, render_diff
 from traincope.report.text.first_screen import render_brief, render_first_screen
 from traincope.report.text.hangs import hang_document, render_hangs
 from traincope.report.text.text import render, render_document
-from traincope.report.text.what_if import prediction_document, render_prediction
+from traincope.report.text.what_if import prediction_document, render_prediction, render_settings, settings_document
 from traincope.report.text.workflow import render_workflow, workflow_document
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "render_first_screen",
     "render_hangs",
     "render_prediction",
+    "render_settings",
     "render_workflow",
+    "settings_document",
     "to_document",
     "to_json",
     "workflow_document",

@@ -7,7 +7,7 @@ the dependencies between ranks.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import mean, median
@@ -27,6 +27,7 @@ RANK_TERMS = tuple(term for term in HOST_TERMS if term != EVALUATION)
 CHANGE = re.compile(r"\s*(?:rank(?P<rank>\d+)\.)?(?P<name>[^=\s]+)\s*=\s*(?P<factor>\S+)\s*")
 SEPARATOR = re.compile(r",(?=\s*[A-Za-z_])")
 """Separates changes. A comma before a digit is part of an axis name, as in group:0,1."""
+NO_ORDER = "the collectives of its ranks have no common order: a rank waits for one that another rank begins later"
 MAX_RECORDS = 300_000
 """Records of the last steps that are replayed: a few seconds of computing."""
 
@@ -144,33 +145,51 @@ def _factor(text: str, change: str) -> float:
     return factor
 
 
-def what_if(analysis: Analysis, changes: Sequence[Change]) -> Prediction:
-    """Replay the steps with all changes together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSteps:
+    """The last counted steps that are consecutive, as moves."""
+
+    numbers: tuple[int, ...]
+    recorded_ns: tuple[int, ...]
+    moves: Mapping[int, Moves]
+
+
+def recorded_steps(analysis: Analysis) -> RecordedSteps | None:
+    """The steps that can be replayed; None without a counted step that all ranks completed."""
     path = analysis.critical_path
     if path is None or not path.steps:
-        return Prediction(changes=tuple(changes), reason=_reason(analysis))
+        return None
     recorded = {step.number: step.wall_ns for step in path.steps}
     numbers = _last_steps(analysis, tuple(recorded))
-    moves = _moves(analysis, numbers)
+    return RecordedSteps(
+        numbers=numbers,
+        recorded_ns=tuple(recorded[number] for number in numbers),
+        moves=_moves(analysis, numbers),
+    )
+
+
+def what_if(analysis: Analysis, changes: Sequence[Change]) -> Prediction:
+    """Replay the steps with all changes together."""
+    steps = recorded_steps(analysis)
+    if steps is None:
+        return Prediction(changes=tuple(changes), reason=why_no_step(analysis))
     factors = _factors(changes)
-    replayed, changed = replay(moves, Factors({})), replay(moves, Factors(factors))
-    lower_bound = replay(moves, Factors(factors, unmeasured=0.0))
+    replayed, changed = replay(steps.moves, Factors({})), replay(steps.moves, Factors(factors))
+    lower_bound = replay(steps.moves, Factors(factors, unmeasured=0.0))
     if replayed is None or changed is None or lower_bound is None:
-        reason = (
-            "the collectives of its ranks have no common order: a rank waits for one that another rank begins later"
-        )
-        return Prediction(changes=tuple(changes), reason=reason)
+        return Prediction(changes=tuple(changes), reason=NO_ORDER)
     return Prediction(
         changes=tuple(changes),
-        steps=numbers,
-        recorded_ns=tuple(recorded[number] for number in numbers),
+        steps=steps.numbers,
+        recorded_ns=steps.recorded_ns,
         replayed_ns=replayed,
         changed_ns=changed,
         lower_bound_ns=lower_bound,
     )
 
 
-def _reason(analysis: Analysis) -> str:
+def why_no_step(analysis: Analysis) -> str:
+    """Reason why no step can be replayed."""
     path = analysis.critical_path
     return "it has no counted step" if path is None or path.reason is None else path.reason
 

@@ -3,12 +3,13 @@
 import argparse
 import json
 import sys
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 
-from traincope.analysis import Analysis, analyze, parse_changes, what_if
+from traincope.analysis import Analysis, analyze, parse_changes, parse_settings, predict_settings, what_if
 from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_energy_price, add_price
@@ -19,7 +20,9 @@ from traincope.report import (
     render,
     render_brief,
     render_prediction,
+    render_settings,
     render_workflow,
+    settings_document,
     to_document,
     to_json,
     workflow_document,
@@ -52,7 +55,8 @@ class Report:
             "--what-if",
             metavar="CHANGES",
             help="instead of the report, predict the step time with parts of a step scaled by a factor, "
-            "e.g. tp.transfer=0.5, rank3.compute=0.9 or data_wait=0; separate several with commas",
+            "e.g. tp.transfer=0.5, rank3.compute=0.9 or data_wait=0, or with other settings, "
+            "e.g. pp=4,microbatches=16; separate several with commas",
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -108,10 +112,16 @@ def _workflow_text(analyses: list[Analysis], arguments: argparse.Namespace) -> s
 def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     if arguments.format == HTML:
         raise UsageError("--what-if prints text or JSON; leave out --format html")
-    prediction = what_if(analysis, parse_changes(arguments.what_if, analysis))
-    if arguments.format == "json":
-        return json.dumps(prediction_document(prediction), indent=2) + "\n"
+    settings = parse_settings(arguments.what_if)
     console = Console(file=StringIO())
+    if settings is None:
+        scaled = what_if(analysis, parse_changes(arguments.what_if, analysis))
+        document, show = prediction_document(scaled), partial(render_prediction, scaled)
+    else:
+        predicted = predict_settings(analysis, settings)
+        document, show = settings_document(predicted), partial(render_settings, predicted)
+    if arguments.format == "json":
+        return json.dumps(document, indent=2) + "\n"
     with console.capture() as captured:
-        render_prediction(prediction, console)
+        show(console)
     return captured.get()

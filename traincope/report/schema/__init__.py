@@ -35,7 +35,7 @@ from traincope.report.schema.memory import (
     MemoryUse,
     OutOfMemory,
 )
-from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment
+from traincope.report.schema.path import CriticalPath, Prediction, RankPath, RunPath, Segment, SettingsPrediction
 from traincope.report.schema.reliability import Badput, CauseCount, Interruption, Reliability, Rolling
 from traincope.report.schema.steps import (
     ActionTime,
@@ -161,6 +161,7 @@ __all__ = [
     "Sampling",
     "SaveCost",
     "Segment",
+    "SettingsPrediction",
     "SlowCode",
     "Slowdown",
     "Stage",

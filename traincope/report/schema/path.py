@@ -73,3 +73,21 @@ class Prediction(TypedDict):
     """Relative error of a replay without changes. A prediction is at most as accurate."""
     reason: str | None
     """Reason for null numbers."""
+
+
+class SettingsPrediction(TypedDict):
+    """The object that `report --what-if` prints for settings such as `pp=4`. Times are of the median step, in ns."""
+
+    settings: dict[str, int | str]
+    step_ns: float | None
+    predicted_step_ns: float | None
+    predicted_least_ns: float | None
+    """Lower end of the prediction's interval."""
+    predicted_most_ns: float | None
+    """Upper end of the prediction's interval."""
+    change_ratio: float | None
+    """Change of the step time as a ratio; negative: shorter."""
+    stands_on: list[str]
+    """Measurements and assumptions of the prediction."""
+    reason: str | None
+    """Reason for null numbers."""

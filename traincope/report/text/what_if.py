@@ -1,9 +1,11 @@
 """The predicted step time after changes, as a document and as text."""
 
+from dataclasses import asdict
+
 from rich.console import Console
 from rich.text import Text
 
-from traincope.analysis import Prediction
+from traincope.analysis import Prediction, SettingsPrediction
 from traincope.report import schema
 from traincope.report.text.layout.lines import Trimmed, indented, text
 from traincope.units import count, duration, share
@@ -51,3 +53,38 @@ def _lines(prediction: Prediction) -> list[str]:
     replay_error = prediction.replay_error_ratio
     lines.append(f"accuracy: a replay without changes differs by {share(abs(replay_error))} from the recorded steps")
     return lines
+
+
+def settings_document(prediction: SettingsPrediction) -> schema.SettingsPrediction:
+    """Return the prediction as the object that `--format json` prints."""
+    known = prediction.reason is None
+    return schema.SettingsPrediction(
+        settings={name: value for name, value in asdict(prediction.settings).items() if value is not None},
+        step_ns=prediction.step_ns if known else None,
+        predicted_step_ns=prediction.predicted_ns if known else None,
+        predicted_least_ns=prediction.least_ns if known else None,
+        predicted_most_ns=prediction.most_ns if known else None,
+        change_ratio=prediction.change_ratio if known else None,
+        stands_on=list(prediction.stands_on),
+        reason=prediction.reason,
+    )
+
+
+def render_settings(prediction: SettingsPrediction, console: Console) -> None:
+    """Print the prediction as text."""
+    head = Text("WHAT IF  ", style="bold")
+    console.print(head.append_text(text(prediction.settings.text, style="not bold")))
+    if prediction.reason is None:
+        sense = "less" if prediction.change_ratio < 0 else "more"
+        lines = [
+            f"median step: {duration(prediction.predicted_ns)} instead of {duration(prediction.step_ns)}, "
+            f"{share(abs(prediction.change_ratio))} {sense}",
+            f"interval: {duration(prediction.least_ns)} to {duration(prediction.most_ns)}",
+            "stands on:",
+            *(f"- {fact}" for fact in prediction.stands_on),
+        ]
+        if prediction.settings.changes_memory:
+            lines.append("memory is not checked: `traincope plan memory` computes it")
+    else:
+        lines = [f"unknown: {prediction.reason}"]
+    console.print(Trimmed(indented(text(line) for line in lines)), end="")

@@ -1,0 +1,92 @@
+"""Settings of a training that a prediction changes, such as `pp=4,microbatches=16`."""
+
+import re
+from dataclasses import dataclass, fields
+
+from traincope.errors import UsageError
+from traincope.plan.pipeline.orders import SCHEDULES
+
+SETTING = re.compile(r"\s*(?P<name>[a-z]+)\s*=\s*(?P<value>\S+)\s*")
+UNPREDICTED = ("dp", "cp", "ep", "zero", "micro_batch", "fsdp")
+"""Settings of a layout for which no measurement of a run gives the step."""
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Changed settings; None: as in the run."""
+
+    pp: int | None = None
+    microbatches: int | None = None
+    """The batch stays, so a microbatch has more or fewer sequences."""
+    schedule: str | None = None
+    virtual: int | None = None
+    """Stages per rank."""
+    tp: int | None = None
+    prefetch: int | None = None
+    """Processes that load batches while the training computes."""
+    stragglers: str | None = None
+    """`none`: each rank's work takes at most the median of the ranks."""
+
+    @property
+    def changes_pipeline(self) -> bool:
+        return any(value is not None for value in (self.pp, self.microbatches, self.schedule, self.virtual))
+
+    @property
+    def changes_memory(self) -> bool:
+        return self.changes_pipeline or self.tp is not None
+
+    @property
+    def text(self) -> str:
+        given = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return ", ".join(f"{name}={value}" for name, value in given if value is not None)
+
+
+NAMES = tuple(each.name for each in fields(Settings))
+
+
+def parse_settings(expression: str) -> Settings | None:
+    """Parse an expression of settings; None if it names none of them.
+
+    Raises UsageError for a mixture of settings and factors, for settings that cannot be predicted, and for impossible
+    values.
+    """
+    parts = expression.split(",")
+    matches = [SETTING.fullmatch(part) for part in parts]
+    names = [None if match is None else match["name"] for match in matches]
+    unpredicted = [name for name in names if name in UNPREDICTED]
+    if unpredicted:
+        raise UsageError(
+            f"{unpredicted[0]} cannot be predicted from a run: no measurement shows what it changes; "
+            f"`traincope plan search --like RUN` computes it by formula. Choose among {', '.join(NAMES)}"
+        )
+    if not any(name in NAMES for name in names):
+        return None
+    values: dict[str, int | str] = {}
+    for part, match in zip(parts, matches, strict=True):
+        if match is None or match["name"] not in NAMES:
+            raise UsageError(f"{part.strip()!r} cannot be combined with settings; ask for it alone")
+        if match["name"] in values:
+            raise UsageError(f"{match['name']} stands twice; give it once")
+        values[match["name"]] = _value(match["name"], match["value"])
+    settings = Settings(**values)  # type: ignore[arg-type]
+    others = [name for name in ("tp", "prefetch", "stragglers") if name in values]
+    if len(others) + settings.changes_pipeline > 1:
+        raise UsageError(f"{settings.text}: only changes of the pipeline can be combined; ask for {others[0]} alone")
+    return settings
+
+
+def _value(name: str, text: str) -> int | str:
+    if name == "schedule":
+        return _chosen(name, text, tuple(SCHEDULES))
+    if name == "stragglers":
+        return _chosen(name, text, (NONE,))
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
+        raise UsageError(f"{name}={text}: {name} is a whole number from 1 to {1 << 20}")
+    return int(text)
+
+
+def _chosen(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise UsageError(f"{name}={text}: choose one of {', '.join(choices)}")
+    return text
