@@ -7,6 +7,7 @@
     published   numbers from papers, `python -m tests.truth.formulas.published`
     flops       FLOPs counted in some layouts of `python -m tests.truth.formulas.flops`
     what-if     predictions, compared with the changed trainings (`trainings/what_if.py`)
+    predicted   gains of six changes, predicted from one training, then made (`trainings/predicted.py`)
     diff        two trainings, equal or with one injected change (`trainings/diff.py`)
 
 Without a name it runs all parts. An error of time is a share of a step, and so is `noise`, the machine's own
@@ -35,6 +36,7 @@ from tests.truth.pipelines.cases import Case, truth
 from tests.truth.pipelines.measuring import Measurement, measure
 from tests.truth.rows import Row
 from tests.truth.trainings.diff import diff_rows
+from tests.truth.trainings.predicted import predicted_rows
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.what_if import what_if_rows
 from tests.truth.trainings.workloads import WORKLOADS
@@ -189,6 +191,7 @@ PARTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "published": published_rows,
     "flops": flops_rows,
     "what-if": what_if_rows,
+    "predicted": predicted_rows,
     "diff": diff_rows,
 }
 

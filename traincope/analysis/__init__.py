@@ -66,6 +66,7 @@ from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.loss_breakdown import LossKind, LossPart, Scope, loss_breakdown
 from traincope.analysis.verdict.losses.term_causes import TermCauses, term_causes
 from traincope.analysis.what_if.new_settings import SettingsPrediction, predict_settings
+from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import parse_settings
 from traincope.analysis.what_if.what_if import Change, Prediction, parse_changes, what_if
 
@@ -148,6 +149,7 @@ __all__ = [
     "logged_samples",
     "loss_breakdown",
     "mean_step_ns",
+    "measured_rates",
     "memory_samples",
     "own_work",
     "parse_changes",

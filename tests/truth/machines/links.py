@@ -32,9 +32,12 @@ OPERATORS: Mapping[str, tuple[str, int, Begin]] = {
 
 
 class SlowLinks:
-    """Slow links while its block runs: (operation, group's name) -> added seconds; other collectives are unchanged."""
+    """Slow links while its block runs: (operation, group's name) -> added seconds; other collectives are unchanged.
 
-    def __init__(self, seconds: Mapping[tuple[str, str], float]) -> None:
+    Seconds may be a function of the bytes of the call's first tensors.
+    """
+
+    def __init__(self, seconds: Mapping[tuple[str, str], float | Callable[[int], float]]) -> None:
         self._seconds = seconds
 
     def __enter__(self) -> Self:
@@ -57,6 +60,9 @@ class SlowLinks:
             group = ProcessGroup.unbox(arguments[group_at])
             work = begin(group._get_backend(torch.device("cpu")), *arguments)
             seconds = self._seconds.get((operation, group.group_name), 0.0)
+            if callable(seconds):
+                first = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
+                seconds = seconds(sum(tensor.nbytes for tensor in first))
             boxed = (later(work, seconds, brings=arguments[0]) if seconds else work).boxed()
             return boxed if operation == "recv" else (arguments[0], boxed)
 

@@ -1,6 +1,7 @@
 """Workloads as real trainings on gloo ranks, with torch's own DDP, FSDP2, functional collectives and loader."""
 
 import io
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -154,6 +155,10 @@ class _Training:
 
         self.saves, self.save_seconds = any(workload.save_ns), seconds(workload.save_ns)
         self.late_seconds, self.data_seconds = seconds(workload.late_ns), seconds(workload.data_ns)
+        self.prefetch = workload.prefetch
+        if self.prefetch:
+            # A pool's ranks are daemons, which may not have children; these end with the loader.
+            multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
         self.beside = Layer(forward=seconds(workload.overlapped_ns))
         self.evaluates, self.evaluated = any(workload.evaluate_ns), Layer(forward=seconds(workload.evaluate_ns)).eval()
         self.reduces = mesh.get_group("dp") if workload.parallel in ("async", "dp x tp") else None
@@ -165,7 +170,8 @@ class _Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
 
     def steps(self, number: int, *, after_each: Callable[[], None]) -> None:
-        for batch in DataLoader(Batches(number, seconds=self.data_seconds), batch_size=None):
+        batches = Batches(number, seconds=self.data_seconds)
+        for batch in DataLoader(batches, batch_size=None, num_workers=self.prefetch):
             time.sleep(self.late_seconds)
             self.model(batch).mean().backward()
             self._reduce(batch)

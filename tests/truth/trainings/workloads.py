@@ -58,6 +58,8 @@ class Workload:
     """Time that no probe covers, before the first collective of the step."""
     data_ns: tuple[int, ...] = (0,)
     """Data wait of each rank."""
+    prefetch: int = 0
+    """Processes that load batches ahead. Loading must take less than the rest of a step, and is then hidden."""
     save_ns: tuple[int, ...] = (0,)
     evaluate_ns: tuple[int, ...] = (0,)
     links_ns: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class _Script:
 
     def moves(self) -> Iterator[Move]:
         work = self.work
-        yield Work("data_wait", work.value_of(work.data_ns, self.rank))
+        yield Work("data_wait", 0 if work.prefetch else work.value_of(work.data_ns, self.rank))
         yield Work("unattributed", work.value_of(work.late_ns, self.rank))
         yield from {
             "ddp": self._ddp,

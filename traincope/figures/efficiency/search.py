@@ -8,7 +8,7 @@ from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SEVERE, VERMILLION, colour
 from traincope.plan.search.answer import Answer, Ranked, axes
 from traincope.plan.search.collectives import Curve
-from traincope.plan.search.explanation import BUBBLE, KERNELS, OTHER, RECOMPUTE
+from traincope.plan.search.explanation import BUBBLE, HOST, KERNELS, OTHER, RECOMPUTE
 from traincope.units import duration, flops, size
 
 GIB = 1 << 30
@@ -19,6 +19,7 @@ STEP = {
     RECOMPUTE: colour("recompute"),
     OTHER: colour("other_compute"),
     BUBBLE: colour("bubble.schedule"),
+    HOST: colour("unattributed"),
 }
 TIERS = {"domain": GREEN, "rail": BLUE, "spine": VERMILLION}
 EXPOSED = "exposed "

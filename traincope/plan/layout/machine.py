@@ -68,6 +68,9 @@ class Machine:
     spine_share: float = 1.0
     """Rate over the spine, relative to the network's: 0.5 for an oversubscription of 2 : 1."""
 
+    host_seconds: float = 0.0
+    """Time of a step that is neither compute, nor communication, nor bubble: data, checkpoints, the host."""
+
     def __post_init__(self) -> None:
         for name in (
             "peak_flops",

@@ -70,6 +70,8 @@ class Prediction:
     """Part of `kernel_seconds` that repeats forward."""
     pointwise_seconds: float
     """Time of the other operations, without the bubble."""
+    host_seconds: float = 0.0
+    """Time of the step's rest, as the machine gives it."""
     axes: tuple[AxisTime, ...]
     """Axes that communicate."""
     memory: tuple[RankMemory, ...]
@@ -93,7 +95,7 @@ class Prediction:
 
     @property
     def best_seconds(self) -> float:
-        return self.compute_seconds
+        return self.compute_seconds + self.host_seconds
 
     @property
     def worst_seconds(self) -> float:
@@ -135,7 +137,7 @@ class Prediction:
         """Time of a step with these seconds of communication."""
         seconds = dict(axes)
         once = seconds.pop("dp", 0.0)
-        return (self.work_seconds + sum(seconds.values())) / (1 - self.bubble_ratio) + once
+        return (self.work_seconds + sum(seconds.values())) / (1 - self.bubble_ratio) + once + self.host_seconds
 
 
 def predict(
@@ -177,6 +179,7 @@ def predict(
         kernel_seconds=kernels,
         recompute_seconds=kernels * (1 - model / executed),
         pointwise_seconds=pointwise,
+        host_seconds=machine.host_seconds,
         axes=_axes(traffic, machine=machine, hides=hides),
         memory=held,
         fits=max(rank.total for rank in held) <= machine.memory_bytes,

@@ -1,6 +1,6 @@
 """The answer of `plan search`: the object that `--format json` prints, and that the text and the pages show."""
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TypedDict
 
 from traincope.plan.layout.machine import Machine
@@ -13,9 +13,12 @@ from traincope.plan.search.clusters import Cluster, Constants
 from traincope.plan.search.collectives import Curve, curves
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
+from traincope.plan.search.rates import MeasuredLink
 from traincope.plan.search.search import Candidate, Found
+from traincope.units import duration, flops, gigabytes_per_second
 
 NUM_COMPARED = 3
+SECOND_NS = 1e9
 
 
 class Axis(TypedDict):
@@ -144,6 +147,8 @@ class Answer(TypedDict):
     """Time of an all-reduce over the message's size, for each tier of links."""
     constants: dict[str, float]
     """Constants that are fitted, not printed by a data sheet."""
+    measured: str | None
+    """Measured rates in place of those of data sheets, in words; null without `--like`."""
     convention: str
     left_out: str
     sources: list[str]
@@ -176,11 +181,29 @@ def to_answer(
         rejected=dict(found.rejected),
         smallest=_smallest(found),
         collectives=curves(machine, ranks=cluster.gpus),
-        constants=asdict(constants),
+        constants={each.name: getattr(machine, each.name) for each in fields(Constants)},
+        measured=_measured(cluster),
         convention=CONVENTION,
         left_out=LEFT_OUT,
         sources=list(dict.fromkeys((accelerator.spec.source, accelerator.source))),
     )
+
+
+def _measured(cluster: Cluster) -> str | None:
+    rates = cluster.rates
+    if rates is None:
+        return None
+    rate = "by the data sheet" if rates.flops_per_second is None else flops(rates.flops_per_second, "FLOP/s")
+    links = f"{_link(rates.node)} in a node, {_link(rates.network)} between nodes"
+    rest = duration(rates.host_seconds * SECOND_NS)
+    return f"{rates.source}: compute {rate}, links {links}, host and data {rest} per step"
+
+
+def _link(link: MeasuredLink | None) -> str:
+    if link is None:
+        return "by the data sheet"
+    rate, step = gigabytes_per_second(link.bytes_per_second), duration(link.latency_seconds * SECOND_NS)
+    return f"{rate} GB/s and {step} per step of a ring"
 
 
 def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, machine: Machine) -> Ranked:

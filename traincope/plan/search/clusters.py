@@ -11,6 +11,7 @@ from types import MappingProxyType
 from traincope.errors import UsageError
 from traincope.plan.hardware import HardwareSpec, find_hardware
 from traincope.plan.layout.machine import Machine
+from traincope.plan.search.rates import MeasuredRates
 
 GIB = 1 << 30
 DTYPE = "bfloat16"
@@ -180,6 +181,8 @@ class Cluster:
     """Rate into the spine's switches over the rate out of them."""
     reserve: float = 0.1
     """Share of the memory that stays free for what the formulas leave out."""
+    rates: MeasuredRates | None = None
+    """Measured rates, which take the place of those of the data sheet."""
 
     def __post_init__(self) -> None:
         for name in ("gpus", "domain", "rails", "pod"):
@@ -205,7 +208,7 @@ class Cluster:
         accelerator = self.accelerator
         spec, ranks = accelerator.spec, self.domain or accelerator.domain
         rails = ranks if self.rails is None else self.rails
-        return Machine(
+        machine = Machine(
             peak_flops=spec.tflops[DTYPE] * 1e12,
             memory_bytes=self.memory_bytes,
             ranks_per_node=self.domain_ranks,
@@ -222,3 +225,4 @@ class Cluster:
             accesses=constants.accesses,
             link_share=constants.link_share,
         )
+        return machine if self.rates is None else self.rates.applied(machine)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from traincope.plan.layout.prediction import Prediction
 
 KERNELS, RECOMPUTE, OTHER, BUBBLE = "matrix products", "recomputation", "other operations", "bubble"
+HOST = "host and data"
 
 
 def parts(prediction: Prediction) -> Mapping[str, float]:
@@ -15,6 +16,7 @@ def parts(prediction: Prediction) -> Mapping[str, float]:
         OTHER: prediction.pointwise_seconds,
         BUBBLE: prediction.bubble_seconds,
         **{f"exposed {each.axis}": each.exposed_seconds for each in prediction.axes},
+        **({HOST: prediction.host_seconds} if prediction.host_seconds else {}),
     }
 
 

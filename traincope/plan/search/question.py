@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from traincope.errors import UsageError
 from traincope.plan.cadence import RANK_MTBF_SECONDS
@@ -12,6 +12,7 @@ from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.answer import Answer, to_answer
 from traincope.plan.search.clusters import FITTED, Cluster, find_accelerator
 from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job
+from traincope.plan.search.rates import MeasuredRates
 from traincope.plan.search.search import Found, search
 from traincope.plan.search.space import Wanted
 
@@ -86,6 +87,8 @@ class Question(SiteOptions):
     schedule: str | None = None
     micro_batch: int | None = None
     top: int = 10
+    like: str | None = None
+    """Run directory, or JSON of a preflight, whose rates the search takes."""
 
     def __post_init__(self) -> None:
         _require_positive(self, (*POSITIVE, "batch", "top", "dp", "tp", "pp", "cp", "ep", "micro_batch"))
@@ -121,11 +124,11 @@ def _require_positive(site: SiteOptions, names: tuple[str, ...]) -> None:
             raise UsageError(f"--{name.replace('_', '-')} is {value:g}; it must be greater than 0")
 
 
-def find(question: Question, *, engine: bool = False) -> Found:
-    """Search the layouts that the question asks for. Raises UsageError for impossible values."""
+def find(question: Question, *, engine: bool = False, rates: MeasuredRates | None = None) -> Found:
+    """Search the layouts that the question asks for; `rates` are those of `like`. Raises UsageError as `search`."""
     return search(
         question.shape,
-        cluster=question.cluster,
+        cluster=replace(question.cluster, rates=rates),
         batch=question.batch,
         precision=Precision(),
         wanted=question.wanted(engine=engine),
@@ -133,13 +136,13 @@ def find(question: Question, *, engine: bool = False) -> Found:
     )
 
 
-def answer(question: Question, found: Found) -> Answer:
+def answer(question: Question, found: Found, *, rates: MeasuredRates | None = None) -> Answer:
     """The answer, with the outcome of the whole training for each layout. Raises UsageError for an impossible job."""
     shape = question.shape
     return to_answer(
         found,
         shape=shape,
-        cluster=question.cluster,
+        cluster=replace(question.cluster, rates=rates),
         batch=question.batch,
         job=question.job(shape),
         constants=FITTED,

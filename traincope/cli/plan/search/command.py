@@ -14,6 +14,7 @@ from traincope.plan.model.sources import PRESETS
 from traincope.plan.search.job import outcome
 from traincope.plan.search.question import Question, find
 from traincope.plan.search.question import answer as answer_to
+from traincope.plan.search.rates import MeasuredRates, read_preflight
 from traincope.plan.search.search import Found
 from traincope.plan.search.space import AXES, SEARCHED
 from traincope.plan.search.training_file import training_file
@@ -36,6 +37,11 @@ class PlanSearch:
         add_cluster(parser.add_argument_group("cluster"))
         add_job(parser.add_argument_group("job"))
         self._add_layout(parser.add_argument_group("layout", "search only layouts with these sizes"))
+        parser.add_argument(
+            "--like",
+            metavar="RUN",
+            help="take the rates that this run, or the JSON of `traincope preflight`, measured",
+        )
         parser.add_argument("--top", type=whole, default=10, metavar="N", help="layouts to list (default: 10)")
         parser.add_argument("--emit", type=Path, metavar="FILE", help="write the fastest layout for `traincope train`")
         parser.add_argument(
@@ -52,8 +58,9 @@ class PlanSearch:
 
     def run(self, arguments: argparse.Namespace) -> int:
         question = Question(**{each.name: getattr(arguments, each.name) for each in fields(Question)})
-        found = find(question, engine=arguments.emit is not None)
-        answer = answer_to(question, found)
+        rates = None if question.like is None else _rates(Path(question.like))
+        found = find(question, engine=arguments.emit is not None, rates=rates)
+        answer = answer_to(question, found, rates=rates)
         if arguments.emit is not None:
             write_answer(_emitted(question, found), arguments.emit)
         if arguments.format == "html":
@@ -63,6 +70,16 @@ class PlanSearch:
         else:
             print_answer(answer, show, format=arguments.format)
         return 0
+
+
+def _rates(path: Path) -> MeasuredRates:
+    """Rates of a run directory, or of the JSON of a preflight. Raises UsageError, or RunDirectoryError."""
+    if path.is_file():
+        return read_preflight(path)
+    from traincope.analysis import analyze, measured_rates
+    from traincope.timeline import open_run
+
+    return measured_rates(analyze(open_run(path)), source=str(path))
 
 
 def _emitted(question: Question, found: Found) -> str:

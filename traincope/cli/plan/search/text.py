@@ -77,6 +77,8 @@ def why(answer: Answer) -> Iterator[str]:
         yield _compared(comparison)
     yield f"{count(answer['num_fitting'], 'layout')} fit; schedule x stages per rank; M x B: microbatches x sequences"
     constants = ", ".join(f"{name} {value:g}" for name, value in answer["constants"].items())
+    if answer["measured"] is not None:
+        yield f"measured rates of {answer['measured']}"
     yield f"fitted constants: {constants}; data sheets: {'; '.join(answer['sources'])}"
     yield f"memory excludes {answer['left_out']}"
 

@@ -1,0 +1,98 @@
+"""Measured rates take the place of those of data sheets, in the formulas and in the output."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from traincope.errors import UsageError
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.prediction import predict
+from traincope.plan.model.flops import step_flops
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.sources import read_model
+from traincope.plan.search.clusters import FITTED, Cluster, find_accelerator
+from traincope.plan.search.explanation import HOST, parts
+from traincope.plan.search.rates import MeasuredLink, MeasuredRates, read_preflight
+from traincope.plan.search.search import FLASH
+
+H100 = find_accelerator("h100")
+LINK = MeasuredLink(latency_seconds=1e-5, bytes_per_second=1e11)
+RANK = {"product_flops_per_second": 4e14, "memory_bytes_per_second": 2e12}
+
+
+def sweep(axis: str, operation: str, *group: int, latency: float | None, rate: float | None) -> dict[str, object]:
+    fit = {"latency_seconds": latency, "bus_bytes_per_second": rate}
+    return {"axis": axis, "operation": operation, "ranks": len(group), "groups": [list(group)], **fit}
+
+
+PREFLIGHT = {
+    "hosts": [
+        {"host": "a", "ranks": [{**RANK, "rank": 0}]},
+        {"host": "b", "ranks": [{**RANK, "rank": 1, "product_flops_per_second": 6e14}, {**RANK, "rank": 2}]},
+    ],
+    "sweeps": [
+        sweep("tp", "all_reduce", 1, 2, latency=2e-5, rate=3e11),
+        sweep("dp", "all_reduce", 0, 1, 2, latency=8e-5, rate=4e10),
+        sweep("dp", "all_gather", 0, 1, 2, latency=1.0, rate=1.0),
+        sweep("pp", "all_reduce", 0, 1, 2, latency=None, rate=None),
+    ],
+}
+
+
+def test_a_step_takes_the_measured_rate_of_compute_and_the_time_of_the_host() -> None:
+    """Two GPUs of 4e14 FLOP/s with all operations, an all-reduce of bf16 gradients, and 0.25 s of host."""
+    shape = read_model("llama3-8b", sequence=8192)
+    rates = MeasuredRates(source="run", flops_per_second=4e14, holds_pointwise=True, node=LINK, host_seconds=0.25)
+    machine = Cluster(accelerator=H100, gpus=2, rates=rates).machine()
+    planned = predict(
+        shape,
+        layout=Layout(dp=2, microbatches=2, zero=0),
+        precision=Precision(),
+        policy=FLASH,
+        machine=machine,
+        causal_half=True,
+    )
+    work = step_flops(shape, batch=4, causal_half=True).model / 2 / 4e14
+    assert planned.work_seconds == pytest.approx(work)
+    (dp,) = planned.axes
+    assert dp.seconds == pytest.approx(2 * 1e-5 + 2 * shape.parameters / 1e11)
+    assert planned.best_seconds == pytest.approx(work + 0.25)
+    assert planned.expected_seconds == pytest.approx(work + dp.exposed_seconds + 0.25)
+    assert parts(planned)[HOST] == 0.25
+    assert sum(parts(planned).values()) == pytest.approx(planned.expected_seconds)
+
+
+def test_what_is_not_measured_is_that_of_the_data_sheet() -> None:
+    usual = Cluster(accelerator=H100, gpus=16).machine()
+    machine = Cluster(accelerator=H100, gpus=16, rates=MeasuredRates(source="run", node=LINK)).machine()
+    assert (machine.efficiency, machine.memory_bytes_per_second) == (FITTED.efficiency, usual.memory_bytes_per_second)
+    assert machine.network_bytes_per_second * machine.link_share == pytest.approx(
+        usual.network_bytes_per_second * usual.link_share
+    )
+    assert (machine.node_bytes_per_second, machine.link_share) == (1e11, 1.0)
+    assert (machine.node_latency_seconds, machine.network_latency_seconds) == (1e-5, usual.network_latency_seconds)
+
+
+def test_a_rate_above_the_peak_is_of_another_gpu() -> None:
+    rates = MeasuredRates(source="runs/a", flops_per_second=2e15)
+    with pytest.raises(UsageError, match=r"runs/a computes 2e\+15 FLOP/s per rank, more than the peak"):
+        Cluster(accelerator=H100, gpus=8, rates=rates).machine()
+
+
+def test_a_preflight_gives_its_medians_and_the_all_reduce_of_its_largest_groups(tmp_path: Path) -> None:
+    """Of a ring of n ranks, one step takes 1 / (2 (n - 1)) of the latency."""
+    file = tmp_path / "preflight.json"
+    file.write_text(json.dumps(PREFLIGHT))
+    rates = read_preflight(file)
+    assert (rates.flops_per_second, rates.memory_bytes_per_second) == (4e14, 2e12)
+    assert rates.node == MeasuredLink(latency_seconds=1e-5, bytes_per_second=3e11)
+    assert rates.network == MeasuredLink(latency_seconds=2e-5, bytes_per_second=4e10)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("{", "not JSON"), ("{}", "it has no 'hosts'"), ("[]", "it has no")])
+def test_any_other_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        read_preflight(file)

@@ -1,0 +1,118 @@
+"""Rates that a run or a preflight measured, in place of those of data sheets and of the fitted constants."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from traincope.errors import UsageError
+from traincope.plan.layout.machine import Machine
+
+REDUCTION = "all_reduce"
+RING_STEPS = {REDUCTION: 2, "all_gather": 1, "reduce_scatter": 1}
+"""Operation -> steps of its ring over n - 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLink:
+    """Links of a tier, as collectives use them."""
+
+    latency_seconds: float
+    """Time of one step of a ring."""
+    bytes_per_second: float
+    """Bus bandwidth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRates:
+    """Rates of one rank. None: not measured, so the data sheet and the fitted constant apply."""
+
+    source: str
+    """The run or the file."""
+    flops_per_second: float | None = None
+    memory_bytes_per_second: float | None = None
+    holds_pointwise: bool = False
+    """`flops_per_second` is that of all compute, operations besides matrix products included."""
+    node: MeasuredLink | None = None
+    network: MeasuredLink | None = None
+    host_seconds: float = 0.0
+    """Time of a step that is neither compute, nor communication, nor bubble."""
+
+    def applied(self, machine: Machine) -> Machine:
+        """The machine with these rates. Raises UsageError for a rate above the peak."""
+        rates: dict[str, Any] = {"link_share": 1.0, "host_seconds": self.host_seconds}
+        if self.flops_per_second is not None:
+            rates["efficiency"] = self._efficiency(machine)
+        if self.holds_pointwise:
+            rates["memory_bytes_per_second"] = None
+        elif self.memory_bytes_per_second is not None:
+            rates["memory_bytes_per_second"] = self.memory_bytes_per_second
+        for name, link in (("node", self.node), ("network", self.network)):
+            if link is None:
+                rates[f"{name}_bytes_per_second"] = getattr(machine, f"{name}_bytes_per_second") * machine.link_share
+            else:
+                rates[f"{name}_bytes_per_second"] = link.bytes_per_second
+                rates[f"{name}_latency_seconds"] = link.latency_seconds
+        if machine.pair_bytes_per_second is not None:
+            pair = machine.pair_bytes_per_second * machine.link_share
+            rates["pair_bytes_per_second"] = pair if self.node is None else None
+        return replace(machine, **rates)
+
+    def _efficiency(self, machine: Machine) -> float:
+        assert self.flops_per_second is not None
+        if self.flops_per_second > machine.peak_flops:
+            raise UsageError(
+                f"{self.source} computes {self.flops_per_second:.3g} FLOP/s per rank, more than the peak of "
+                f"{machine.peak_flops:.3g}; name the GPU that it ran on with --gpu"
+            )
+        return self.flops_per_second / machine.peak_flops
+
+
+def read_preflight(path: Path) -> MeasuredRates:
+    """Read the JSON of `traincope preflight --format json`. Raises UsageError for any other file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--like {path}: not a run directory, and not JSON: {error}") from error
+    try:
+        ranks = [rank for host in document["hosts"] for rank in host["ranks"]]
+        hosts = {rank["rank"]: host["host"] for host in document["hosts"] for rank in host["ranks"]}
+        sweeps = document["sweeps"]
+        return MeasuredRates(
+            source=str(path),
+            flops_per_second=_median(ranks, "product_flops_per_second"),
+            memory_bytes_per_second=_median(ranks, "memory_bytes_per_second"),
+            node=_link(sweeps, hosts, across=False),
+            network=_link(sweeps, hosts, across=True),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--like {path}: it has no {error} as `traincope preflight --format json` writes it; give its output, or a "
+            "run directory"
+        ) from error
+
+
+def _median(ranks: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    known = [float(rank[name]) for rank in ranks if rank[name] is not None]
+    return median(known) if known else None
+
+
+def _link(sweeps: Sequence[Mapping[str, Any]], hosts: Mapping[int, str], *, across: bool) -> MeasuredLink | None:
+    """The all-reduce of the largest group that lies within one host, or across several."""
+    fitted = [
+        sweep
+        for sweep in sweeps
+        if sweep["operation"] == REDUCTION
+        and sweep["bus_bytes_per_second"]
+        and (len({hosts[rank] for rank in sweep["groups"][0]}) > 1) is across
+    ]
+    if not fitted:
+        return None
+    largest = max(fitted, key=lambda sweep: int(sweep["ranks"]))
+    steps = RING_STEPS[REDUCTION] * (largest["ranks"] - 1)
+    return MeasuredLink(
+        latency_seconds=float(largest["latency_seconds"]) / steps,
+        bytes_per_second=float(largest["bus_bytes_per_second"]),
+    )
