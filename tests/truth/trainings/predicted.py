@@ -77,7 +77,8 @@ class Repeated(nn.Module):
 def train_split(directory: str, case: Split) -> None:
     """Runs on every rank of a pool. The first step is warm-up."""
     with traincope.run(directory, budget=None) as recorded:
-        group = init_device_mesh("cpu", (case.ranks,), mesh_dim_names=("tp",)).get_group("tp")
+        mesh = init_device_mesh("cpu", (case.ranks,), mesh_dim_names=("tp",))
+        group = mesh.get_group("tp")
         model = nn.Sequential(
             *(
                 Repeated(

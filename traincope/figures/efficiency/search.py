@@ -1,12 +1,13 @@
 """Layouts of a search: their memory and step by part, the roofline of the model's products, and all-reduces by size."""
 
 from collections.abc import Mapping, Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
-from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SEVERE, VERMILLION, colour
-from traincope.plan.search.answer import Answer, Ranked, axes
+from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SEVERE, SKY_BLUE, VERMILLION, YELLOW, colour
+from traincope.plan.search.answer import Answer, Operator, Ranked, axes
 from traincope.plan.search.collectives import Curve
 from traincope.plan.search.explanation import BUBBLE, HOST, KERNELS, OTHER, RECOMPUTE
 from traincope.units import duration, flops, size
@@ -27,6 +28,9 @@ SIZE_TICKS = {1 << 10: "1 KiB", 1 << 15: "32 KiB", 1 << 20: "1 MiB", 1 << 25: "3
 TIME_TICKS = {1e-6: "1 us", 1e-5: "10 us", 1e-4: "100 us", 1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1.0: "1 s"}
 AROUND = 2.0
 """Factor of intensity left and right of the operators."""
+HEIGHT = 340
+MARKS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY_BLUE, YELLOW, GREY)
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon")
 
 
 def named(place: int, ranked: Ranked) -> str:
@@ -88,38 +92,49 @@ def roofline(answer: Answer, ranked: Ranked) -> go.Figure:
     """FLOP/s that each operator can reach at most, over its FLOPs per byte, below the device's two limits."""
     peak, memory = answer["peak_flops"], answer["memory_bytes_per_second"]
     operators = ranked["operators"]
-    reached = [each["flops"] / each["least_seconds"] for each in operators]
-    traces = [
-        go.Scatter(
-            x=[each["intensity"] for each in operators],
-            y=reached,
-            mode="markers+text",
-            marker={"color": ORANGE, "size": 9, "line": {"color": "rgba(255,255,255,0.8)", "width": 1}},
-            text=[each["name"] for each in operators],
-            textposition=["bottom center" if number % 2 else "top center" for number in range(len(operators))],
-            cliponaxis=False,
-            customdata=[
-                [each["name"], flops(each["flops"]), size(each["moved_bytes"]), duration(each["least_seconds"] * 1e9)]
-                for each in operators
-            ],
-            hovertemplate="%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]}<br>at least %{customdata[3]}"
-            "<extra></extra>",
-            showlegend=False,
-        )
-    ]
-    low, high = min(each["intensity"] for each in operators), max(each["intensity"] for each in operators)
-    if memory is not None:
-        ridge = peak / memory
-        x = [min(low, ridge) / AROUND, ridge, max(high, ridge) * AROUND]
-        y = [x[0] * memory, peak, peak]
-        line = {"color": GREY, "width": 2}
-        traces.insert(
-            0, go.Scatter(x=x, y=y, mode="lines", line=line, name="limit", hoverinfo="skip", showlegend=False)
-        )
+    ridge = peak if memory is None else peak / memory
+    near = [each["intensity"] for each in operators] + ([] if memory is None else [ridge])
+    low, high = min(near) / AROUND, max(near) * AROUND
+    limits = [] if memory is None else [_limits(low, ridge, high, peak=peak, memory=memory)]
+    floor = peak if memory is None else min(peak, low * memory)
     return canvas(
-        traces,
-        xaxis={"type": "log", "title": {"text": "FLOPs per byte"}, "dtick": "D2"},
-        yaxis={"type": "log", "title": {"text": "FLOP/s at most"}, "exponentformat": "SI", "dtick": 1},
+        [*limits, *(_operator(number, each) for number, each in enumerate(operators))],
+        height=HEIGHT,
+        xaxis={
+            "type": "log",
+            "title": {"text": "FLOPs per byte"},
+            "range": [log10(low), log10(high)],
+            **_ticks({step * 10**power: f"{step * 10**power:,}" for power in range(6) for step in (1, 2, 5)}),
+        },
+        yaxis={
+            "type": "log",
+            "range": [log10(floor), log10(peak * 1.3)],
+            **_ticks({peak * part: flops(peak * part, "FLOP/s") for part in (1.0, 0.5, 0.2, 0.1, 0.05)}),
+        },
+    )
+
+
+def _limits(low: float, ridge: float, high: float, *, peak: float, memory: float) -> go.Scatter:
+    return go.Scatter(
+        x=[low, ridge, high],
+        y=[low * memory, peak, peak],
+        mode="lines",
+        line={"color": GREY, "width": 2},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _operator(number: int, operator: Operator) -> go.Scatter:
+    texts = flops(operator["flops"]), size(operator["moved_bytes"]), duration(operator["least_seconds"] * SECOND_NS)
+    return go.Scatter(
+        name=operator["name"],
+        x=[operator["intensity"]],
+        y=[operator["flops"] / operator["least_seconds"]],
+        mode="markers",
+        marker={"color": MARKS[number % len(MARKS)], "symbol": SYMBOLS[number % len(SYMBOLS)], "size": 11},
+        customdata=[texts],
+        hovertemplate="%{customdata[0]}, %{customdata[1]}: at least %{customdata[2]}<extra>%{fullData.name}</extra>",
     )
 
 
@@ -146,10 +161,11 @@ def collective_times(curves: Sequence[Curve]) -> go.Figure:
     ]
     return canvas(
         traces,
+        height=HEIGHT,
         xaxis={"type": "log", "title": {"text": "message"}, **_ticks(SIZE_TICKS)},
-        yaxis={"type": "log", "title": {"text": "time"}, **_ticks(TIME_TICKS)},
+        yaxis={"type": "log", **_ticks(TIME_TICKS)},
     )
 
 
-def _ticks(texts: Mapping[int, str] | Mapping[float, str]) -> Mapping[str, object]:
+def _ticks(texts: Mapping[int, str] | Mapping[float, str] | Mapping[int | float, str]) -> Mapping[str, object]:
     return {"tickmode": "array", "tickvals": list(texts), "ticktext": list(texts.values())}

@@ -29,6 +29,8 @@ ENDED, RUNS = "ended", "runs"
 HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours", "price")
 AXIS_HEADS = ("axis of the chosen layout", "on the wire", "exposed", "links", "by")
 OPERATOR_HEADS = ("product", "times", "FLOPs", "bytes", "FLOPs per byte", "at least")
+GROUPS = {"Train": MODEL, "Only layouts with": FILTERS, "Cost": JOB}
+"""Rows of fields under their names."""
 NUM_REASONS = 8
 SECOND_NS = 1e9
 
@@ -36,13 +38,12 @@ SECOND_NS = 1e9
 def render(asked: Asked) -> Sequence[Component]:
     texts = typed(asked.view)
     return [
-        html.P(
-            "All layouts of a model on a cluster, by formula. The numbers are those of the command below.",
-            className="caption",
-        ),
         *(
-            html.Div([_control(option, texts) for option in group], className="controls plan")
-            for group in (MODEL, JOB, FILTERS)
+            html.Div(
+                [html.Span(title, className="group"), *(_control(option, texts) for option in options)],
+                className="controls plan",
+            )
+            for title, options in GROUPS.items()
         ),
         html.Div(_command(texts), id=COMMAND),
         html.Div(_explored(asked, texts), id=EXPLORED),
@@ -140,7 +141,14 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
     yield from (absent(f"Caveat: {caveat}.") for caveat in answer["caveats"] if at == 0)
     rows = [_row(asked.view, answer, place, at, value) for place in range(len(answer["ranked"]))]
     fit = f"{count(answer['num_fitting'], 'layout')} fit; a click chooses one"
-    yield section("Layouts, fastest first", table(HEADS, rows, numbers_from=4), note=fit)
+    yield html.Div(
+        [
+            section("Layouts, fastest first", table(HEADS, rows, numbers_from=4), note=fit),
+            section(f"Cost of layout {at + 1}", facts(_cost(answer, ranked))),
+        ],
+        className="beside",
+    )
+    yield html.P(f"Layout {at + 1} alone:", className="caption")
     yield _line(_narrowed(wanted, ranked).command)
     compared = _compared(answer, at)
     memory = asked.graph(layouts_memory(compared, usable_bytes=answer["usable_bytes"]))
@@ -154,7 +162,6 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
     yield _schedule(asked, wanted, ranked)
     limits = _roofline(asked, answer, at, value), _collectives(asked, answer, at, value)
     yield html.Div(list(limits), className="side-by-side")
-    yield section("Cost", facts(_cost(answer, ranked)), note="goodput with checkpoints at Daly's interval")
     yield _rejected(answer, value)
 
 
@@ -295,7 +302,7 @@ def _cost(answer: Answer, ranked: Ranked) -> Iterator[tuple[str, str]]:
     if ranked["money"] is not None:
         yield "price", f"{ranked['money']:,.0f}"
     yield "goodput", f"{ranked['goodput_ratio']:.1%}, with a failure every {ranked['mtbf_hours']:,.3g} h"
-    yield "checkpoint", f"every {duration(ranked['checkpoint_seconds'] * SECOND_NS)}"
+    yield "checkpoint", f"Daly's interval, every {duration(ranked['checkpoint_seconds'] * SECOND_NS)}"
     if ranked["energy_mwh"] is not None:
         yield "energy", f"at most {ranked['energy_mwh']:,.4g} MWh"
 

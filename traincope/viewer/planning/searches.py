@@ -1,7 +1,6 @@
 """Searches of layouts, each in a child process, so that the server answers while one runs."""
 
 import multiprocessing
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,8 +12,6 @@ from traincope.errors import TraincopeError, UsageError
 from traincope.plan.search.answer import Answer
 from traincope.plan.search.question import Question, answer, find
 
-NICER = 5
-"""Niceness of a child process, so the server responds first."""
 MAX_KEPT, MAX_RUNNING = 64, 3
 """Answers that are kept, and searches at once. A further search ends the oldest one, whose page has moved on."""
 ENDED = "the process that searched was killed, perhaps because memory ran out; narrow the search"
@@ -61,7 +58,6 @@ class Searching:
 
 
 def _search(question: Question, answered: Connection) -> None:
-    os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
         answered.send(outcome_of(question))
 
