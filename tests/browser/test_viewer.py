@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from tests.browser.browser import Visit, drag
 from tests.browser.conftest import RUNS
 from tests.viewer.library.reading import reread
 from traincope.analysis import diff
+from traincope.plan.search.question import Question
 from traincope.report.text.diff import diff_document
 from traincope.report.text.layout.forms import FORMS
 from traincope.viewer.library.library import Library
-from traincope.viewer.numbers import DIFF, PLAN, REPORT
+from traincope.viewer.numbers import DIFF, PLAN, REPORT, SEARCH
 from traincope.viewer.pages import PAGES
+from traincope.viewer.planning.asked_question import question, typed
 from traincope.viewer.planning.one_layout import document, prediction, values
+from traincope.viewer.planning.searches import outcome_of
 from traincope.viewer.view import View
 
 ALIKE = ("demo-3d", "format-1")
@@ -111,10 +115,21 @@ def documents(library: Library, run: int) -> Mapping[str, Any]:
     result: dict[str, Any] = {REPORT: library[run].document}
     chosen = values(View())
     result[PLAN] = document(chosen, prediction(chosen))
+    result[SEARCH] = searched(View())
     current, other = (library[at].analysis for at in (run, 0 if run else 1))
     if current is not None and other is not None and current.ledger.rank_steps:
         result[DIFF] = diff_document(diff(other, current))
     return {name: json.loads(json.dumps(of)) for name, of in result.items()}
+
+
+@cache
+def _searched(asked: Question) -> Any:
+    return outcome_of(asked)
+
+
+def searched(view: View) -> Any:
+    """Output of `plan search` for the plan page of an address."""
+    return _searched(question(typed(view)))
 
 
 def at(document: Any, pointer: str) -> float:

@@ -24,6 +24,7 @@ COMMANDS = (
     ("three of them, in windows", "1 % of a step, 3 % where the machine's noise is more", "tests.truth sampled"),
     ("the bubble of known pipelines", "1 point of a step", "tests.truth.pipelines.bubble"),
     ("what a change would make of a step", "3 % of a step", "tests.truth what-if"),
+    ("gains of six changes, then made", "a fifth of the gain, or 1 % of a step", "tests.truth predicted"),
     ("differences between two trainings", "3 % of a step", "tests.truth diff"),
     ("clocks of simulated runs", "the stated bound", "tests.truth.machines.clocks"),
     ("real GPU traces", "not a nanosecond", "pytest -q tests/ingest/test_public_traces.py"),

@@ -7,14 +7,20 @@ import pytest
 from tests.truth.trainings.on_paper import recorded, wired
 from tests.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import analyze, measured_rates
+from traincope.cli.plan.own_plan import read_own_plan
 from traincope.errors import UsageError
+from traincope.plan.layout.prediction import predict
+from traincope.plan.model.precision import Precision
+from traincope.plan.search.clusters import Cluster, find_accelerator
+from traincope.plan.search.search import FLASH
 from traincope.timeline import open_run
 
-DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
+ROOT = Path(__file__).parents[3]
+SAMPLES, COMMANDS = ROOT / "sample_runs", ROOT / "traincope" / "cli" / "commands"
 
 
 def test_the_rate_of_compute_gives_the_compute_of_the_run() -> None:
-    analysis = analyze(open_run(DEMO))
+    analysis = analyze(open_run(SAMPLES / "demo"))
     rates = measured_rates(analysis, source="demo")
     steps = sum(int(rank.counted.sum()) for rank in analysis.ledger.ranks)
     compute = ("forward", "backward", "recompute", "optimizer")
@@ -30,3 +36,28 @@ def test_a_run_without_flops_has_no_rate() -> None:
     (workload,) = (each for each in WORKLOADS if each.name == "ddp: slow link")
     with pytest.raises(UsageError, match="its FLOPs are unknown"):
         measured_rates(analyze(recorded(wired(workload), steps=4)), source="run")
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "missed"),
+    [("demo", "demo-4.toml", -0.080), ("demo-3d", "demo-8.toml", -0.283)],
+)
+def test_the_error_of_the_formula_with_a_runs_own_rates(name: str, config: str, missed: float) -> None:
+    """The errors that docs/what-if.md states. `demo-3d` has a straggler and uneven stages, which no formula knows."""
+    analysis = analyze(open_run(SAMPLES / name))
+    plan = read_own_plan(COMMANDS / config)
+    assert plan.shape is not None
+    assert plan.layout is not None
+    rates = measured_rates(analysis, source=name)
+    cluster = Cluster(accelerator=find_accelerator("h100"), gpus=plan.layout.ranks, rates=rates)
+    planned = predict(
+        plan.shape,
+        layout=plan.layout,
+        precision=Precision(weights="fp32", gradients="fp32", activations="fp32"),
+        policy=FLASH,
+        machine=cluster.machine(),
+        causal_half=True,
+    )
+    assert analysis.critical_path is not None
+    recorded_seconds = analysis.critical_path.median_step.wall_ns / 1e9
+    assert planned.expected_seconds / recorded_seconds - 1 == pytest.approx(missed, abs=0.005)

@@ -12,6 +12,7 @@ a replay without changes and by the scatter of the steps.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import mean, median, median_low, quantiles
 
 from traincope.analysis.analyze import Analysis
@@ -174,7 +175,7 @@ def _scatter_ns(recorded: Sequence[int]) -> float:
     if len(recorded) < 2:
         return 0.0
     low, _, high = quantiles(recorded, n=4)
-    return MEDIAN_ERROR * (high - low) / len(recorded) ** 0.5
+    return MEDIAN_ERROR * (high - low) / sqrt(len(recorded))
 
 
 def _tensor(analysis: Analysis, wanted: int) -> tuple[list[Mapping[Term, float]], list[str]]:
@@ -185,15 +186,17 @@ def _tensor(analysis: Analysis, wanted: int) -> tuple[list[Mapping[Term, float]]
     laws = link_laws(messages, ranks=ranks)
     if not laws:
         raise UsageError("no record of this run gives the time of a transfer on axis tp, so its rate is unknown")
-    compute = {(None, term): ranks / wanted for term in COMPUTE}
+    compute: dict[Term, float] = {(None, term): ranks / wanted for term in COMPUTE}
     assumed: list[Mapping[Term, float]] = []
     for law in laws:
         before, after = (
             sum(each.count * law.seconds(each.operation, num_bytes=each.num_bytes, ranks=size) for each in messages)
             for size in (ranks, wanted)
         )
-        waits = {(None, exposed_wait(TENSOR_AXIS)): 0.0} if wanted == 1 else {}
-        assumed.append({**compute, (None, exposed_transfer(TENSOR_AXIS)): after / before, **waits})
+        factors = {**compute, (None, exposed_transfer(TENSOR_AXIS)): after / before}
+        if wanted == 1:
+            factors[None, exposed_wait(TENSOR_AXIS)] = 0.0
+        assumed.append(factors)
     return assumed, [
         f"compute takes {ranks} / {wanted} of its time: all of it is assumed to divide over tp",
         _law_fact(laws),

@@ -116,7 +116,8 @@ def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     console = Console(file=StringIO())
     if settings is None:
         scaled = what_if(analysis, parse_changes(arguments.what_if, analysis))
-        document, show = prediction_document(scaled), partial(render_prediction, scaled)
+        document: object = prediction_document(scaled)
+        show = partial(render_prediction, scaled)
     else:
         predicted = predict_settings(analysis, settings)
         document, show = settings_document(predicted), partial(render_settings, predicted)

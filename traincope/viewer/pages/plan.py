@@ -13,7 +13,7 @@ from traincope.figures.efficiency.search import collective_times, layouts_memory
 from traincope.figures.ranks.schedule import planned_schedule
 from traincope.plan.search.answer import Answer, Ranked, axes
 from traincope.plan.search.question import Question
-from traincope.units import count, duration, size
+from traincope.units import count, duration, share, size
 from traincope.viewer.components import absent, facts, field, parameter, plain, section, table
 from traincope.viewer.numbers import SEARCH, number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -29,7 +29,7 @@ ENDED, RUNS = "ended", "runs"
 HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours", "price")
 AXIS_HEADS = ("axis of the chosen layout", "on the wire", "exposed", "links", "by")
 OPERATOR_HEADS = ("product", "times", "FLOPs", "bytes", "FLOPs per byte", "at least")
-GROUPS = {"Train": MODEL, "Only layouts with": FILTERS, "Cost": JOB}
+GROUPS = {"Train": MODEL, "Filter": FILTERS, "Cost": JOB}
 """Rows of fields under their names."""
 NUM_REASONS = 8
 SECOND_NS = 1e9
@@ -301,7 +301,7 @@ def _cost(answer: Answer, ranked: Ranked) -> Iterator[tuple[str, str]]:
     yield "GPU-hours", f"{ranked['gpu_hours']:,.0f}"
     if ranked["money"] is not None:
         yield "price", f"{ranked['money']:,.0f}"
-    yield "goodput", f"{ranked['goodput_ratio']:.1%}, with a failure every {ranked['mtbf_hours']:,.3g} h"
+    yield "goodput", f"{share(ranked['goodput_ratio'])}, with a failure every {ranked['mtbf_hours']:,.3g} h"
     yield "checkpoint", f"Daly's interval, every {duration(ranked['checkpoint_seconds'] * SECOND_NS)}"
     if ranked["energy_mwh"] is not None:
         yield "energy", f"at most {ranked['energy_mwh']:,.4g} MWh"

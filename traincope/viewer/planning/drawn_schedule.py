@@ -8,7 +8,7 @@ from traincope.plan.pipeline.schedule import Timetable, timetable
 from traincope.plan.pipeline.stage_layers import relative_work, stage_layers
 from traincope.plan.search.answer import Ranked
 
-MAX_BOXES = 1_500
+MAX_BOXES = 1_600
 """A page with more boxes is slow to draw."""
 ACTIONS = 3
 """Most actions of one microbatch on one stage: F, I and W."""
