@@ -37,9 +37,9 @@ class Asked:
     view: View
     opened: Opened
     library: Library
-    searches: Searches
     theme: str
     """`light` or `dark`."""
+    searches: Searches = field(default_factory=Searches)
     fields: Mapping[str, object] = field(default_factory=dict)
     """Parameter -> value of its field on the page."""
 
