@@ -22,7 +22,7 @@ from traincope.viewer.numbers import DIFF, PLAN, REPORT, SEARCH
 from traincope.viewer.pages import PAGES
 from traincope.viewer.planning.asked_question import question, typed
 from traincope.viewer.planning.one_layout import document, prediction, values
-from traincope.viewer.planning.searches import outcome_of
+from traincope.viewer.planning.searches import Search, outcome_of
 from traincope.viewer.view import View
 
 ALIKE = ("demo-3d", "format-1")
@@ -124,7 +124,7 @@ def documents(library: Library, run: int) -> Mapping[str, Any]:
 
 @cache
 def _searched(asked: Question) -> Any:
-    return outcome_of(asked)
+    return outcome_of(Search(asked))
 
 
 def searched(view: View) -> Any:

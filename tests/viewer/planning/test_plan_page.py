@@ -1,8 +1,10 @@
 """The plan page: its fields ask the command's question, its numbers are the command's, and searches run elsewhere."""
 
 import json
+import shlex
 import time
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,10 @@ from traincope.viewer.pages import plan
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.planning.asked_question import OPTIONS, question, typed
 from traincope.viewer.planning.drawn_schedule import MAX_BOXES, drawn_schedule
-from traincope.viewer.planning.searches import MAX_RUNNING, Outcome, Searches, outcome_of
+from traincope.viewer.planning.searches import MAX_RUNNING, Outcome, Search, Searches, outcome_of
 from traincope.viewer.view import View
 
+DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 ADDRESS = "?model=llama3-8b&gpus=16&batch=64&tp=2&cp=1&micro_batch=1&price_per_gpu_hour=2.5"
 PATIENCE_SECONDS = 120
 
@@ -31,7 +34,7 @@ class Here:
     begun: list["Here"]
     allowed = True
 
-    def __init__(self, asked: Question) -> None:
+    def __init__(self, asked: Search) -> None:
         self.asked, self.closed = asked, False
         Here.begun.append(self)
 
@@ -50,8 +53,8 @@ def _nothing_begun() -> None:
     Here.begun, Here.allowed = [], True
 
 
-def asked(tmp_path: Any, search: str = ADDRESS) -> Asked:
-    library = shelf(cache=tmp_path)
+def asked(tmp_path: Any, search: str = ADDRESS, *runs: Path) -> Asked:
+    library = shelf(*runs, cache=tmp_path)
     return Asked(
         view=View.of("plan", search), opened=library[0], library=library, searches=Searches(Here), theme="light"
     )
@@ -66,12 +69,17 @@ def parts(shown: Any) -> list[Component]:
     return every
 
 
-def test_every_number_of_the_page_is_a_number_of_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    request = asked(tmp_path)
+@pytest.mark.parametrize("rates", ["", "&like=0"], ids=["of data sheets", "of a run"])
+def test_every_number_of_the_page_is_a_number_of_its_command(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str], rates: str
+) -> None:
+    request = asked(tmp_path, ADDRESS + rates, DEMO)
     plan.explored(request)
     numbers = [each for each in parts(list(plan.explored(request))) if each._type == "Data"]
-    command = question(typed(request.view)).command.split()[1:]
-    printed = json.loads(outcome(capsys, *command, "--format", "json"))
+    first = parts(list(plan.render(request)))
+    (command,) = [each.children for each in first if each._type == "Code" and "--zero" not in each.children][:1]
+    assert ("--like" in command) is bool(rates)
+    printed = json.loads(outcome(capsys, *shlex.split(command)[1:], "--format", "json"))
     assert len(numbers) > 100
     for number in numbers:
         properties = number.to_plotly_json()["props"]
@@ -128,14 +136,14 @@ def test_a_search_is_asked_for_until_it_ends(tmp_path: Any) -> None:
 def test_a_further_search_ends_the_oldest_one() -> None:
     searches, Here.allowed = Searches(Here), False
     for gpus in range(1, MAX_RUNNING + 2):
-        assert searches[Question(model="llama3-8b", seq=64, gpu="h100", gpus=gpus, batch=8)] is None
+        assert searches[Search(Question(model="llama3-8b", seq=64, gpu="h100", gpus=gpus, batch=8))] is None
     assert [each.closed for each in Here.begun] == [True, *[False] * MAX_RUNNING]
 
 
 def test_a_child_process_answers_and_says_why_it_cannot() -> None:
     searches = Searches()
-    small = Question(model="llama3-8b", seq=64, gpu="h100", gpus=1, batch=1)
-    impossible = Question(model="missing.toml", gpu="h100", gpus=1, batch=1)
+    small = Search(Question(model="llama3-8b", seq=64, gpu="h100", gpus=1, batch=1))
+    impossible = Search(Question(model="missing.toml", gpu="h100", gpus=1, batch=1))
     given_up = time.monotonic() + PATIENCE_SECONDS
     while (searches[small] is None or searches[impossible] is None) and time.monotonic() < given_up:
         time.sleep(0.05)

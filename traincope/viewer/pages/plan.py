@@ -8,7 +8,8 @@ from typing import Any
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.errors import TraincopeError, UsageError
+from traincope.analysis import measured_rates
+from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.figures.efficiency.search import collective_times, layouts_memory, layouts_step, roofline
 from traincope.figures.ranks.schedule import planned_schedule
 from traincope.plan.search.answer import Answer, Ranked, axes
@@ -17,8 +18,9 @@ from traincope.units import count, duration, share, size
 from traincope.viewer.components import absent, facts, field, parameter, plain, section, table
 from traincope.viewer.numbers import SEARCH, number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.planning.asked_question import FILTERS, JOB, MODEL, PLACE, Option, question, typed
+from traincope.viewer.planning.asked_question import FILTERS, JOB, LIKE, MODEL, PLACE, Option, question, typed
 from traincope.viewer.planning.drawn_schedule import drawn_schedule
+from traincope.viewer.planning.searches import Search
 from traincope.viewer.view import View
 
 COMMAND, EXPLORED, ANSWERED, POLL = "plan-command", "explored", "answered", "searching"
@@ -45,8 +47,9 @@ def render(asked: Asked) -> Sequence[Component]:
             )
             for title, options in GROUPS.items()
         ),
-        html.Div(_command(texts), id=COMMAND),
-        html.Div(_explored(asked, texts), id=EXPLORED),
+        *_rates_control(asked),
+        html.Div(_command(asked), id=COMMAND),
+        html.Div(explored(asked), id=EXPLORED),
         dcc.Store(id=ANSWERED, data=state(asked)),
         dcc.Interval(id=POLL, interval=SEARCHING_MS),
     ]
@@ -54,12 +57,12 @@ def render(asked: Asked) -> Sequence[Component]:
 
 def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
     """Update the command and the answer, and keep the fields; None where the fields differ from the address."""
-    texts = typed(asked.view)
+    texts = {**typed(asked.view), **({LIKE: asked.view.text(LIKE) or ""} if LIKE in asked.fields else {})}
     if any((asked.fields.get(name) or "") != text for name, text in texts.items()):
         return None
     return {
-        COMMAND: {"children": _command(texts)},
-        EXPLORED: {"children": _explored(asked, texts)},
+        COMMAND: {"children": _command(asked)},
+        EXPLORED: {"children": explored(asked)},
         ANSWERED: {"data": state(asked)},
         POLL: {"interval": SEARCHING_MS},
     }
@@ -68,8 +71,8 @@ def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
 def state(asked: Asked) -> list[str]:
     """What the answer on the page shows: address, theme, and whether its search has ended."""
     try:
-        ended = asked.searches[question(typed(asked.view))] is not None
-    except UsageError:
+        ended = asked.searches[_search(asked)] is not None
+    except TraincopeError:
         ended = True
     return [asked.view.address, asked.theme, ENDED if ended else RUNS]
 
@@ -80,7 +83,45 @@ def is_ended(state: Sequence[str]) -> bool:
 
 def explored(asked: Asked) -> Sequence[Component]:
     """The answer, or a message while it is being searched."""
-    return _explored(asked, typed(asked.view))
+    try:
+        search = _search(asked)
+        outcome = asked.searches[search]
+        if outcome is None:
+            return [html.P("Searching all layouts. The answer appears when it is ready.", className="absent")]
+        if isinstance(outcome, TraincopeError):
+            raise outcome
+        return list(_answered(asked, search.question, outcome))
+    except TraincopeError as error:
+        return [absent(f"No plan: {error}.")]
+
+
+def _search(asked: Asked) -> Search:
+    """The question of the address. Raises TraincopeError for impossible values, and for a run without rates."""
+    texts, at = typed(asked.view), asked.view.whole(LIKE)
+    if at is None:
+        return Search(question(texts))
+    opened = asked.library[at]
+    if opened.analysis is None:
+        raise RunDirectoryError(opened.problem or f"{opened.name} is still being read; try again in a moment")
+    path = str(opened.path)
+    return Search(question(texts, like=path), measured_rates(opened.analysis, source=path))
+
+
+def _rates_control(asked: Asked) -> list[Component]:
+    """A choice of the open run whose measured rates count; nothing without a run."""
+    if not len(asked.library):
+        return []
+    names = [
+        {"label": plain(asked.library[at].name, max_length=60), "value": str(at)} for at in range(len(asked.library))
+    ]
+    choice = dcc.Dropdown(
+        id=parameter(LIKE),
+        options=names,
+        value=asked.view.text(LIKE),
+        placeholder="of data sheets",
+        className="faults",
+    )
+    return [html.Div([html.Span("Rates", className="group"), field("measured by", choice)], className="controls plan")]
 
 
 def _control(option: Option, texts: Mapping[str, str]) -> Component:
@@ -101,10 +142,10 @@ def _control(option: Option, texts: Mapping[str, str]) -> Component:
     return field(option.label, control)
 
 
-def _command(texts: Mapping[str, str]) -> list[Component]:
+def _command(asked: Asked) -> list[Component]:
     try:
-        return [_line(question(texts).command)]
-    except UsageError:
+        return [_line(_search(asked).question.command)]
+    except TraincopeError:
         return []
 
 
@@ -116,19 +157,6 @@ def _line(command: str) -> Component:
     )
 
 
-def _explored(asked: Asked, texts: Mapping[str, str]) -> Sequence[Component]:
-    try:
-        wanted = question(texts)
-        outcome = asked.searches[wanted]
-        if outcome is None:
-            return [html.P("Searching all layouts. The answer appears when it is ready.", className="absent")]
-        if isinstance(outcome, TraincopeError):
-            raise outcome
-        return list(_answered(asked, wanted, outcome))
-    except TraincopeError as error:
-        return [absent(f"No plan: {error}.")]
-
-
 def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Component]:
     value = partial(number, answer, command=SEARCH)
     if not answer["ranked"]:
@@ -138,6 +166,8 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
     at = min(max(asked.view.whole(PLACE) or 1, 1), len(answer["ranked"])) - 1
     ranked = answer["ranked"][at]
     yield html.Div(_tiles(ranked, at, value), className="tiles")
+    if answer["measured"] is not None:
+        yield html.P(plain(f"Measured rates of {answer['measured']}."), className="caption")
     yield from (absent(f"Caveat: {caveat}.") for caveat in answer["caveats"] if at == 0)
     rows = [_row(asked.view, answer, place, at, value) for place in range(len(answer["ranked"]))]
     fit = f"{count(answer['num_fitting'], 'layout')} fit; a click chooses one"

@@ -12,8 +12,8 @@ from traincope.plan.search.space import SEARCHED
 from traincope.viewer.planning.one_layout import MAX
 from traincope.viewer.view import View
 
-PLACE = "place"
-"""Parameter of the chosen layout: its place in the search, counted from 1."""
+PLACE, LIKE = "place", "like"
+"""Parameters: the chosen layout's place in the search, counted from 1; position of the run whose rates count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,10 @@ def typed(view: View) -> Mapping[str, str]:
     return {option.name: view.text(option.name) or option.usual for option in OPTIONS}
 
 
-def question(texts: Mapping[str, str]) -> Question:
+def question(texts: Mapping[str, str], *, like: str | None = None) -> Question:
     """The question of these texts. Raises UsageError for what is not a number, not a choice, or impossible."""
     values = {option.name: _value(option, texts[option.name]) for option in OPTIONS if texts[option.name]}
-    return Question(**values)  # type: ignore[arg-type]
+    return Question(**values, like=like)  # type: ignore[arg-type]
 
 
 def _value(option: Option, text: str) -> object:

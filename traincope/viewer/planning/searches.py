@@ -6,17 +6,25 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from traincope.errors import TraincopeError, UsageError
 from traincope.plan.search.answer import Answer
 from traincope.plan.search.question import Question, answer, find
+from traincope.plan.search.rates import MeasuredRates
 
 MAX_KEPT, MAX_RUNNING = 64, 3
 """Answers that are kept, and searches at once. A further search ends the oldest one, whose page has moved on."""
 ENDED = "the process that searched was killed, perhaps because memory ran out; narrow the search"
 
 Outcome = Answer | TraincopeError
+
+
+class Search(NamedTuple):
+    """A question, and the rates of the run that it names."""
+
+    question: Question
+    rates: MeasuredRates | None = None
 
 
 class Pending(Protocol):
@@ -32,10 +40,10 @@ class Pending(Protocol):
 class Searching:
     """The running child process; it starts on construction."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, asked: Search) -> None:
         context = multiprocessing.get_context("spawn")
         self._answer, child_end = context.Pipe(duplex=False)
-        self._process = context.Process(target=_search, args=(question, child_end), daemon=True)
+        self._process = context.Process(target=_search, args=(asked, child_end), daemon=True)
         self._process.start()
         child_end.close()
 
@@ -57,15 +65,16 @@ class Searching:
         self._answer.close()
 
 
-def _search(question: Question, answered: Connection) -> None:
+def _search(asked: Search, answered: Connection) -> None:
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
-        answered.send(outcome_of(question))
+        answered.send(outcome_of(asked))
 
 
-def outcome_of(question: Question) -> Outcome:
+def outcome_of(asked: Search) -> Outcome:
     """The answer, or the error that says why there is none."""
+    question, rates = asked
     try:
-        return answer(question, find(question))
+        return answer(question, find(question, rates=rates), rates=rates)
     except TraincopeError as error:
         return error
 
@@ -73,30 +82,30 @@ def outcome_of(question: Question) -> Outcome:
 class Searches:
     """Answers to the latest questions."""
 
-    def __init__(self, begin: Callable[[Question], Pending] = Searching) -> None:
+    def __init__(self, begin: Callable[[Search], Pending] = Searching) -> None:
         self._begin = begin
-        self._known: OrderedDict[Question, Outcome] = OrderedDict()
-        self._running: OrderedDict[Question, Pending] = OrderedDict()
+        self._known: OrderedDict[Search, Outcome] = OrderedDict()
+        self._running: OrderedDict[Search, Pending] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __getitem__(self, question: Question) -> Outcome | None:
+    def __getitem__(self, asked: Search) -> Outcome | None:
         """The outcome; None while it is being searched, which the first call begins."""
         with self._lock:
             self._collect()
-            if question in self._known:
-                self._known.move_to_end(question)
-                return self._known[question]
-            if question not in self._running:
+            if asked in self._known:
+                self._known.move_to_end(asked)
+                return self._known[asked]
+            if asked not in self._running:
                 while len(self._running) >= MAX_RUNNING:
                     self._running.popitem(last=False)[1].close()
-                self._running[question] = self._begin(question)
-            self._running.move_to_end(question)
+                self._running[asked] = self._begin(asked)
+            self._running.move_to_end(asked)
             return None
 
     def _collect(self) -> None:
         """Take the results of finished searches."""
-        for question in [each for each, pending in self._running.items() if pending.done()]:
-            self._known[question] = self._running.pop(question).result()
+        for asked in [each for each, pending in self._running.items() if pending.done()]:
+            self._known[asked] = self._running.pop(asked).result()
         while len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
 
