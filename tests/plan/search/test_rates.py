@@ -13,6 +13,7 @@ from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import read_model
 from traincope.plan.search.clusters import FITTED, Cluster, find_accelerator
 from traincope.plan.search.explanation import HOST, parts
+from traincope.plan.search.question import Question, answer, find
 from traincope.plan.search.rates import MeasuredLink, MeasuredRates, read_preflight
 from traincope.plan.search.search import FLASH
 
@@ -96,3 +97,17 @@ def test_any_other_file_is_refused(tmp_path: Path, text: str, sentence: str) -> 
     file.write_text(text)
     with pytest.raises(UsageError, match=sentence):
         read_preflight(file)
+
+
+def test_the_roofline_has_the_limits_of_the_data_sheet() -> None:
+    question = Question(model="llama3-8b", seq=8192, gpu="h100", gpus=8, batch=16, tp=2, cp=1, micro_batch=1, top=1)
+    rates = MeasuredRates(source="run", flops_per_second=4e14, holds_pointwise=True)
+    usual, measured = answer(question, find(question)), answer(question, find(question, rates=rates), rates=rates)
+    for name in ("peak_flops", "memory_bytes_per_second"):
+        assert usual[name] == measured[name]  # type: ignore[literal-required]
+    assert usual["ranked"][0]["operators"] == measured["ranked"][0]["operators"]
+    assert usual["measured"] is None
+    assert measured["measured"] == (
+        "run: compute 400 TFLOP/s, links by the data sheet in a node, by the data sheet between nodes, host and data "
+        "0 ns per step"
+    )

@@ -1,7 +1,7 @@
 """Latency and bandwidth of an axis' collectives, fitted on the sizes of the messages that a run sent.
 
 A ring of n ranks takes k (n - 1) steps, and sends k (n - 1) / n of the bytes; k is 2 for an all-reduce and 1 for half
-of it: Patarasuk and Yuan 2009, JPDC 69(2), section 3. With one size only, latency and bandwidth cannot be told apart.
+of it: Patarasuk and Yuan 2009, JPDC 69(2), section 3. With one size only, no fit can separate latency from bandwidth.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def _crosses(analysis: Analysis, axis: str) -> bool:
 
 
 def _link(analysis: Analysis, axes: list[str]) -> MeasuredLink | None:
-    """The law of the axis with the largest groups whose bandwidth can be told from its latency; None without one."""
+    """The law of the axis with the largest groups whose fit separates bandwidth from latency; None without one."""
     for axis in sorted(axes, key=lambda axis: -_ranks(analysis, axis)):
         laws = link_laws(sent_messages(analysis.comm, axis), ranks=_ranks(analysis, axis))
         if len(laws) == 1 and laws[0].seconds_per_byte:

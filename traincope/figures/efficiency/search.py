@@ -25,7 +25,11 @@ STEP = {
 TIERS = {"domain": GREEN, "rail": BLUE, "spine": VERMILLION}
 EXPOSED = "exposed "
 SIZE_TICKS = {1 << 10: "1 KiB", 1 << 15: "32 KiB", 1 << 20: "1 MiB", 1 << 25: "32 MiB", 1 << 30: "1 GiB"}
-TIME_TICKS = {1e-6: "1 us", 1e-5: "10 us", 1e-4: "100 us", 1e-3: "1 ms", 1e-2: "10 ms", 0.1: "100 ms", 1.0: "1 s"}
+TIME_TICKS = {
+    **{10.0**power: f"{10 ** (power + 6)} us" for power in range(-6, -3)},
+    **{10.0**power: f"{10 ** (power + 3)} ms" for power in range(-3, 0)},
+    **{10.0**power: f"{10**power} s" for power in range(4)},
+}
 AROUND = 2.0
 """Factor of intensity left and right of the operators."""
 HEIGHT = 340

@@ -1,6 +1,6 @@
 """The answer of `plan search`: the object that `--format json` prints, and that the text and the pages show."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypedDict
 
 from traincope.plan.layout.machine import Machine
@@ -161,17 +161,18 @@ def to_answer(
     found: Found, *, shape: Transformer, cluster: Cluster, batch: int, job: Job, constants: Constants
 ) -> Answer:
     accelerator, machine = cluster.accelerator, cluster.machine(constants)
+    sheet = replace(cluster, rates=None).machine(constants)
     return Answer(
         gpu=accelerator.spec.name,
         gpus=cluster.gpus,
         usable_bytes=cluster.memory_bytes,
-        peak_flops=machine.peak_flops,
-        memory_bytes_per_second=machine.memory_bytes_per_second,
+        peak_flops=sheet.peak_flops,
+        memory_bytes_per_second=sheet.memory_bytes_per_second,
         parameters=shape.parameters,
         sequence=shape.sequence,
         batch=batch,
         tokens=job.tokens,
-        ranked=[_ranked(each, job, shape=shape, machine=machine) for each in found.ranked],
+        ranked=[_ranked(each, job, shape=shape, sheet=sheet) for each in found.ranked],
         num_fitting=found.num_fitting,
         caveats=list(caveats(found.ranked[0].layout, accelerator)) if found.ranked else [],
         comparisons=[
@@ -206,7 +207,7 @@ def _link(link: MeasuredLink | None) -> str:
     return f"{rate} GB/s and {step} per step of a ring"
 
 
-def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, machine: Machine) -> Ranked:
+def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machine) -> Ranked:
     layout, predicted = candidate.layout, candidate.prediction
     fullest = max(predicted.memory, key=lambda rank: rank.total)
     whole = outcome(predicted, job)
@@ -253,7 +254,7 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, machine: Mach
                 flops=each.flops,
                 moved_bytes=each.moved_bytes,
                 intensity=each.intensity,
-                least_seconds=each.least_seconds(machine),
+                least_seconds=each.least_seconds(sheet),
             )
             for each in operators(shape, layout=layout, precision=Precision())
         ],

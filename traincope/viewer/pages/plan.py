@@ -282,7 +282,9 @@ def _why(answer: Answer, at: int) -> Iterator[Component]:
         if seconds
     )
     more = duration(comparison["more_seconds"] * SECOND_NS)
-    yield html.P(plain(f"Place {comparison['place']} takes {more} more than place 1: {parts}."), className="caption")
+    yield html.P(
+        plain(f"Place {comparison['place']} takes {more} more than place 1: {parts or 'equal'}."), className="caption"
+    )
 
 
 def _schedule(asked: Asked, wanted: Question, ranked: Ranked) -> Component:
