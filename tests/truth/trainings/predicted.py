@@ -3,10 +3,11 @@
 Each training runs on gloo ranks without the change, and `predict_settings` gives its step after it. Then it runs with
 the change. The two gains may differ by a fifth of the gain, or by 1 % of the step if that is more. Work is sleeps,
 because there are more ranks than cores. Links are made slow by a law of a ring that the prediction is not given:
-latency per step, and seconds per byte. `noise` is that of `what_if.py`.
+latency per step, and seconds per byte. Each training runs three times, and the run of median step counts. `noise` is
+that of `what_if.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +28,16 @@ from tests.truth.trainings.training import WIDTH, Layer
 from tests.truth.trainings.what_if import FULL, NAMED, Effect, run
 from tests.truth.trainings.workloads import MS, Workload
 from traincope.analysis import parse_settings, predict_settings
-from traincope.plan.pipeline.actions import EQUAL, Times
+from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.orders import Shape
 
 WITHIN_GAIN, WITHIN_STEP = 0.20, 0.01
-HALF = Times(forward=0.5, backward_input=0.5, backward_weight=0.5)
-"""Units of an action on half of the sequences, or half of the layers."""
+WHOLE = Times(forward=2, backward_input=2, backward_weight=2)
+HALF = Times(forward=1, backward_input=1, backward_weight=1)
+"""Units of an action, and of one on half of the sequences, or half of the layers."""
 STEPS = 6
+ROUNDS = 3
+"""Runs of each training, those before and after a change in turn."""
 
 
 class Link(NamedTuple):
@@ -115,7 +119,7 @@ class Change:
     after: Workload | Case | Split
 
 
-EVEN = Case(schedule="1f1b", shape=FULL, clips=True)
+EVEN = Case(schedule="1f1b", shape=FULL, clips=True, times=WHOLE)
 SLOW = NAMED["tp: slow link, rank 0 slow"]
 LOADING = NAMED["ddp: slow loaders"]
 CHANGES = (
@@ -141,7 +145,6 @@ CHANGES = (
         after=replace(SLOW, forward_ns=(100 * MS,), straggler=None),
     ),
 )
-assert EVEN.times == EQUAL
 
 
 def effect(pool: Pool, training: Workload | Case | Split, directory: Path) -> Effect:
@@ -160,16 +163,20 @@ def predicted_rows() -> Iterator[Row]:
         pools = {each.ranks: Pool(each.ranks) for change in CHANGES for each in (change.before, change.after)}
         for pool in pools.values():
             stack.callback(pool.stop)
-        known: dict[Workload | Case | Split, Effect] = {}
         for number, change in enumerate(CHANGES):
-            key = change.before if not isinstance(change.before, Workload) else None
-            before = known.get(key) if key is not None else None
-            if before is None:
-                before = effect(pools[change.before.ranks], change.before, directory / f"{number}")
-                if key is not None:
-                    known[key] = before
-            after = effect(pools[change.after.ranks], change.after, directory / f"{number}-changed")
-            yield row(change, before, after)
+            rounds = [
+                (
+                    effect(pools[change.before.ranks], change.before, directory / f"{number}-{round_}"),
+                    effect(pools[change.after.ranks], change.after, directory / f"{number}-{round_}-changed"),
+                )
+                for round_ in range(ROUNDS)
+            ]
+            yield row(change, *map(_middle, zip(*rounds, strict=True)))
+
+
+def _middle(effects: Sequence[Effect]) -> Effect:
+    """The effect whose step is the median: a disturbance of one round changes nothing."""
+    return sorted(effects, key=lambda each: each.step_ns)[len(effects) // 2]
 
 
 def row(change: Change, before: Effect, after: Effect) -> Row:
