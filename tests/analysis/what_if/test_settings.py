@@ -9,12 +9,13 @@ from tests.truth.pipelines.cases import Case, step_units, units
 from tests.truth.trainings.on_paper import recorded, wired
 from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
-from traincope.analysis import SettingsPrediction, analyze, parse_settings, predict_settings
+from traincope.analysis import Bubble, SettingsPrediction, analyze, parse_settings, predict_settings
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageSize
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
-from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, replayed_ns
+from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.errors import UsageError
 from traincope.plan.pipeline.orders import Shape, orders
+from traincope.plan.pipeline.schedule import timetable
 
 NAMED = {workload.name: workload for workload in WORKLOADS}
 UNITS = {"F": 60, "I": 60, "W": 60, "B": 120}
@@ -92,6 +93,18 @@ def test_ranks_that_do_not_wait_for_each_other_begin_their_next_step_early(
 def test_a_size_that_the_schedule_cannot_have_is_refused() -> None:
     with pytest.raises(UsageError, match="interleaved needs a multiple of 2 microbatches"):
         changed_ns(measured("1f1b", SMALL), schedule="interleaved", shape=Shape(ranks=2, microbatches=3, chunks=2))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_step_of_several_rounds_is_refused(rounds: int) -> None:
+    planned = timetable(orders("1f1b", Shape(ranks=2, microbatches=4 * rounds)))
+    bubble = Bubble(schedule="1f1b", num_stages=2, num_microbatches=4, stages=(), theory_ratio=None, replay_ratio=None)
+    if rounds == 1:
+        found = measured_pipeline(bubble, planned, message_ns=0, is_synchronised=True)
+        assert replayed_ns(found) == planned.span == found.span_ns
+        return
+    with pytest.raises(UsageError, match="takes 8 microbatches in rounds of 4"):
+        measured_pipeline(bubble, planned, message_ns=0, is_synchronised=True)
 
 
 # -- collectives ----------------------------------------------------------------------------------

@@ -24,13 +24,15 @@ from traincope.analysis.what_if.replay import Factors, replay
 from traincope.analysis.what_if.settings import Settings
 from traincope.analysis.what_if.what_if import NO_ORDER, RANK_TERMS, RecordedSteps, recorded_steps, why_no_step
 from traincope.errors import UsageError
-from traincope.events import RECEIVE_OPERATIONS, SEND_OPERATIONS
+from traincope.plan.layout.bus import RING_FACTORS
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
 from traincope.topology import PIPELINE_AXIS
 from traincope.units import count, duration
 
 TENSOR_AXIS = "tp"
 DATA_WAIT = "data_wait"
+WHOLE_PIPELINE = (PIPELINE_AXIS, "world")
+"""Axes whose collectives make all stages wait for each other, as the norm of the gradients does."""
 MEDIAN_ERROR = 1.25 / 1.35
 """Standard error of a median over interquartile range / sqrt(n), for a normal distribution."""
 
@@ -105,8 +107,7 @@ def _measured(analysis: Analysis) -> Measured:
         raise UsageError(f"the recorded order is {bubble.schedule}, which no schedule is; it cannot be changed")
     streams = analysis.context.on_streams
     messages = [int(ns) for _, each in measured_transfers(streams.instances, streams.transfers).values() for ns in each]
-    point_to_point = SEND_OPERATIONS | RECEIVE_OPERATIONS
-    synchronised = any(row.axis == PIPELINE_AXIS and row.operation not in point_to_point for row in analysis.comm)
+    synchronised = any(row.axis in WHOLE_PIPELINE and row.operation in RING_FACTORS for row in analysis.comm)
     return measured_pipeline(
         bubble,
         bubble.timetable,
@@ -231,7 +232,7 @@ def _prefetch(analysis: Analysis, processes: int) -> tuple[list[Mapping[Term, fl
     if not factors:
         raise UsageError("this run waits for no data, so prefetching cannot change its step")
     return [factors], [
-        f"a batch takes up to {duration(longest)} to load, all of it in the step: no process loads ahead in this run",
+        f"a batch takes up to {duration(longest)} to load, all of it in the step: nothing is assumed to load ahead",
         f"with prefetch={processes}, a batch loads while the rest of the step runs, on cores of its own",
     ]
 

@@ -61,7 +61,13 @@ class Measured:
 
 
 def measured_pipeline(bubble: Bubble, timetable: Timetable, *, message_ns: int, is_synchronised: bool) -> Measured:
-    """The pipeline of the step of median length."""
+    """The pipeline of the step of median length. Raises UsageError if the step runs its schedule several times."""
+    microbatches = len({ran.action.microbatch for row in timetable.rows.values() for ran in row})
+    if microbatches != bubble.num_microbatches:
+        raise UsageError(
+            f"a step of this run takes {microbatches} microbatches in rounds of {bubble.num_microbatches}; only a step "
+            "of one round can be predicted"
+        )
     durations: dict[Key, list[int]] = defaultdict(list)
     for row in timetable.rows.values():
         for ran in row:
