@@ -22,6 +22,7 @@ PUBLIC_NAMES = [
     "run",
     "span",
     "step",
+    "wait_for",
 ]
 
 OFFLINE_WITHOUT_TORCH = """

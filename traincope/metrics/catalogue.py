@@ -13,7 +13,7 @@ COLLECTIVE_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3
 RUN_INFO = Metric(
     name="run",
     type=Type.INFO,
-    help="World size, mesh, attempt and versions of the run; its workflow and its role in it, if it has declared them.",
+    help="World size, mesh, attempt, versions, workflow and role of the run.",
     labels=(*NODE_LABELS, "world_size", "mesh", "attempt", "torch", "traincope", "workflow", "role"),
 )
 RANK_INFO = Metric(
