@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from traincope.doctor.disk import Mount, examine_disk, find_mount
+from traincope.doctor.disk import examine_disk
 from traincope.doctor.finding import Finding, State
 from traincope.doctor.machine import examine_settings
 from traincope.doctor.probes import examine_probes, probe_off
@@ -14,42 +14,10 @@ from traincope.doctor.variables import KNOWN, OWN, PREFIX
 from traincope.record.hooks import make_hooks
 
 ROOT = Path(__file__).parents[2]
-MOUNTINFO = r"""
-27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-40 27 0:40 / /data rw - nfs4 filer:/data rw,vers=4.2
-41 40 0:41 / /data/my\040disk rw shared:2 master:1 - xfs /dev/sdb1 rw
-42 27 0:42 / /bucket rw - fuse.s3fs s3fs rw
-43 27 0:43 / /twice rw - xfs /dev/sdc1 rw
-44 27 0:44 / /twice rw - lustre mds@tcp:/fs rw
-nonsense
-"""
 
 
 def states(findings: tuple[Finding, ...]) -> dict[str, State]:
     return {finding.name: finding.state for finding in findings}
-
-
-@pytest.mark.parametrize(
-    ("place", "point", "filesystem", "is_remote"),
-    [
-        ("/home/me", "/", "ext4", False),
-        ("/data", "/data", "nfs4", True),
-        ("/database", "/", "ext4", False),
-        ("/data/my disk/runs", "/data/my disk", "xfs", False),
-        ("/bucket/runs", "/bucket", "fuse.s3fs", True),
-        ("/twice/runs", "/twice", "lustre", True),
-    ],
-)
-def test_the_mount_of_a_path_is_the_deepest_and_topmost(
-    place: str, point: str, filesystem: str, is_remote: bool
-) -> None:
-    mount = find_mount(Path(place), MOUNTINFO)
-    assert mount == Mount(point=Path(point), filesystem=filesystem)
-    assert mount.is_remote is is_remote
-
-
-def test_without_mountinfo_no_mount_is_guessed() -> None:
-    assert find_mount(Path("/home"), "") is None
 
 
 def test_examining_a_writable_directory_leaves_it_unchanged(tmp_path: Path) -> None:

@@ -2,38 +2,18 @@
 
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.doctor.finding import Finding, State, bad, note, ok
 from traincope.record.segments.writer import CAPACITY, SEGMENT_BYTES
 from traincope.record.session.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
+from traincope.store.places.mounts import MOUNTS, mount_of
 from traincope.store.segments.segments import SegmentFile
 from traincope.units import size
-
-MOUNTS = Path("/proc/self/mountinfo")
-
-NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "pvfs2", "wekafs")
-)
-REMOTE_PREFIXES = ("fuse.", "fuseblk")
-"""Filesystems in user space: most of them are object stores or network filesystems."""
 
 MIN_FREE_BYTES = 16 * SEGMENT_BYTES
 
 ELSEWHERE = f"choose another directory: traincope.run(out=...) or {OUT_VARIABLE}=DIR"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """One line of mountinfo."""
-
-    point: Path
-    filesystem: str
-
-    @property
-    def is_remote(self) -> bool:
-        return self.filesystem in NETWORK or self.filesystem.startswith(REMOTE_PREFIXES)
 
 
 def examine_disk(out: Path) -> tuple[Finding, ...]:
@@ -68,7 +48,7 @@ def _reserved(directory: Path) -> Finding:
 
 
 def _filesystem(place: Path) -> Finding:
-    mount = find_mount(place, MOUNTS.read_text() if MOUNTS.exists() else "")
+    mount = mount_of(place)
     if mount is None:
         return note("filesystem", f"unknown: {MOUNTS} does not contain it")
     if mount.is_remote:
@@ -78,24 +58,6 @@ def _filesystem(place: Path) -> Finding:
             do="record to a local disk of the node, if it has one, and copy the run directory afterwards",
         )
     return ok("filesystem", f"{mount.filesystem} at {mount.point}, local")
-
-
-def find_mount(place: Path, mountinfo: str) -> Mount | None:
-    """The mount that contains `place`, by the text of /proc/self/mountinfo (see proc_pid_mountinfo(5)).
-
-    Of several mounts on one point the last is on top. Spaces in paths are octal escapes.
-    """
-    mount = None
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, names = before.split(), after.split()
-        if len(fields) < 5 or not names:
-            continue
-        point = Path(fields[4].encode("ascii", "backslashreplace").decode("unicode_escape"))
-        holds = place.resolve().is_relative_to(point)
-        if holds and (mount is None or len(point.parts) >= len(mount.point.parts)):
-            mount = Mount(point=point, filesystem=names[0])
-    return mount
 
 
 def _space(place: Path) -> Finding:
