@@ -41,6 +41,7 @@ from traincope.store.layout import (
 from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.operations import Operations, read_operations
+from traincope.store.places.fetched import local_copy
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
@@ -165,7 +166,7 @@ class RunRecords:
 def read_run(path: str | Path) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
-    `path` may be a parent that holds exactly one run. Raises NotARunError, EmptyRunError or
+    `path` may be a parent that holds exactly one run, or a URL of either. Raises NotARunError, EmptyRunError or
     VersionError, each with advice. Damage to single ranks does not raise: it is listed in `problems`.
     """
     root = find_run(Path(path))
@@ -266,10 +267,11 @@ def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str],
 
 
 def find_run(path: Path) -> Path:
-    """Find the run directory at `path`, or the only one inside it.
+    """Find the run directory at `path`, or the only one inside it. Of a run behind a URL, a current local copy.
 
-    Raises NotARunError if there is none, or more than one, or if it may not be read.
+    Raises NotARunError if there is none, or more than one, or if it may not be read; as `local_copy` for a URL.
     """
+    path = local_copy(path)
     try:
         return _found_run(path)
     except PermissionError as error:

@@ -18,6 +18,8 @@ from traincope.errors import UsageError
 from traincope.printable import printable
 from traincope.record.session.identity import DEFAULT_ROOT
 from traincope.report.run_list import ListedRun, RunState, list_runs
+from traincope.store.places.fetched import copies_below
+from traincope.store.places.remote import url_of
 from traincope.store.reading import SHARE
 from traincope.units import count, share
 
@@ -37,12 +39,18 @@ class Ls:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "directory", type=Path, nargs="?", default=Path(DEFAULT_ROOT), metavar="DIR", help="default: %(default)s"
+            "directory",
+            type=Path,
+            nargs="?",
+            default=Path(DEFAULT_ROOT),
+            metavar="DIR",
+            help="or a URL, e.g. s3://bucket/runs; default: %(default)s",
         )
         add_format(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        directory = arguments.directory
+        url = url_of(arguments.directory)
+        directory = arguments.directory if url is None else copies_below(url)
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a directory; give one with runs below it")
         unreadable: list[OSError] = []
@@ -50,12 +58,19 @@ class Ls:
         if unreadable:
             print(f"unreadable directories: {len(unreadable)}; {SHARE}", file=sys.stderr)
         if arguments.format == "json":
-            print(json.dumps([{**asdict(run), "path": str(run.path)} for run in runs], indent=1))
+            print(json.dumps([{**asdict(run), "path": _place(run, directory, url)} for run in runs], indent=1))
         elif not runs:
-            print(f"no run below {directory}")
+            print(f"no run below {url or directory}")
         else:
             _show(runs, directory, Console())
         return 0
+
+
+def _place(run: ListedRun, directory: Path, url: str | None) -> str:
+    """The run's path; below a URL, its URL."""
+    if url is None:
+        return str(run.path)
+    return url if run.path == directory else f"{url}/{run.path.relative_to(directory)}"
 
 
 def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:

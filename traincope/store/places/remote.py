@@ -1,0 +1,193 @@
+"""Files behind a URL, by fsspec: S3 and every other store for which a library is installed.
+
+Keys come from the variables and files that the store's own tools use. A URL with a password is refused, because URLs
+are shown. Libraries of stores raise exceptions without a common class and may wait for many minutes, so each call runs
+in a thread with a limit.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Expired
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from traincope.errors import MissingDependencyError, ServerError, UsageError
+
+URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/]|/|$)", re.IGNORECASE)
+"""The begin of a URL. A `Path` of a URL has lost one of its slashes."""
+ANSWER_SECONDS = 60.0
+"""Longest wait for a listing or a small file."""
+TRANSFER_SECONDS = 600.0
+"""Longest wait for one file."""
+TRANSFERS = 8
+"""Largest number of calls at the same time."""
+CREDENTIALS = "use the variables, files or roles of the store's own tools, e.g. AWS_ACCESS_KEY_ID"
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFile:
+    """A file behind a URL."""
+
+    size: int
+    version: str
+    """Changes whenever the content does, as far as the store reports it."""
+    modified_seconds: float | None = None
+    """Wall time of its last change; None if the store does not report it."""
+
+
+def url_of(place: str | Path) -> str | None:
+    """Return the URL that a command got as a path; None for a path of this machine."""
+    text = str(place)
+    match = URL.match(text)
+    if match is None or (isinstance(place, Path) and place.exists()):
+        return None
+    return f"{match[1].lower()}://{text[match.end() :]}".rstrip("/")
+
+
+def check_url(url: str) -> None:
+    """Raise UsageError for a URL with a password."""
+    try:
+        parts = urlsplit(url)
+        has_password = parts.password is not None
+    except ValueError as error:
+        raise UsageError(f"this is not a URL: {error}") from error
+    if has_password or "@" in parts.netloc:
+        raise UsageError(f"the URL of {parts.scheme}://{parts.hostname} contains a name or a password; {CREDENTIALS}")
+
+
+class RemoteFiles:
+    """The files below a URL. Names are relative, with slashes.
+
+    Methods raise ServerError if the store cannot be reached or refuses, FileNotFoundError for an absent file.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Find the library for the URL, and connect later. Raises UsageError, and MissingDependencyError."""
+        check_url(url)
+        self.url = url.rstrip("/")
+        is_s3 = url.startswith(("s3:", "s3a:"))
+        remedy = "pip install 'traincope[s3]'" if is_s3 else "pip install fsspec, and the library that it names"
+        try:
+            import fsspec.core
+
+            self._files, path = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False)
+        except ImportError as error:
+            raise MissingDependencyError(f"{self.url} cannot be opened: {error}; {remedy}") from error
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{self.url} cannot be opened: {error}; give a URL that fsspec knows") from error
+        self._root = str(path).rstrip("/")
+        self._is_store = bool(self._files.async_impl)
+        """The libraries of object stores are asynchronous. Their writes are atomic, and they have no folders to make.
+        """
+        self._calls = ThreadPool(TRANSFERS)
+
+    def sizes(self, below: str = "") -> dict[str, RemoteFile]:
+        """List all files below the URL, or below one of its folders, by name."""
+        found = self._call(lambda: self._find(self._path(below)), seconds=TRANSFER_SECONDS)
+        listed = {str(path).removeprefix(self._root).lstrip("/"): entry for path, entry in found.items()}
+        return {name: _file(entry) for name, entry in listed.items() if name}
+
+    def folders(self, below: str = "") -> list[str]:
+        """Names of the folders directly below a folder; empty if it does not exist."""
+        try:
+            found = self._call(lambda: self._files.ls(self._path(below), detail=True), seconds=ANSWER_SECONDS)
+        except FileNotFoundError:
+            return []
+        return sorted(str(entry["name"]).rstrip("/").rpartition("/")[2] for entry in found if _is_folder(entry))
+
+    def read(self, name: str) -> bytes:
+        """Read a small file whole."""
+        content: bytes = self._call(lambda: self._files.cat_file(self._path(name)), seconds=ANSWER_SECONDS)
+        return content
+
+    def fetch(self, names: Mapping[str, Path]) -> None:
+        """Copy files to paths of this machine, several at a time. Their directories exist."""
+        calls = [self._begin(_getter(self._files, self._path(name), target)) for name, target in names.items()]
+        for call in calls:
+            self._result(call, seconds=TRANSFER_SECONDS)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file. Nobody sees a part of it."""
+        self._call(lambda: self._write(self._path(name), content), seconds=TRANSFER_SECONDS)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it exists."""
+        try:
+            self._call(lambda: self._files.rm_file(self._path(name)), seconds=ANSWER_SECONDS)
+        except FileNotFoundError:
+            return
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _find(self, path: str) -> dict[str, dict[str, Any]]:
+        self._files.invalidate_cache()
+        found: dict[str, dict[str, Any]] = self._files.find(path, detail=True)
+        return found
+
+    def _write(self, path: str, content: bytes) -> None:
+        if self._is_store:
+            self._files.pipe_file(path, content)
+            return
+        folder, _, name = path.rpartition("/")
+        self._files.makedirs(folder, exist_ok=True)
+        aside = f"{folder}/.{name}.new"
+        self._files.pipe_file(aside, content)
+        self._files.mv(aside, path)
+
+    def _call(self, do: Callable[[], Value], *, seconds: float) -> Value:
+        return self._result(self._begin(do), seconds=seconds)
+
+    def _begin(self, do: Callable[[], Value]) -> "Future[Value]":
+        """Call in one of the pool's threads. They do not keep the process alive: a library may never return."""
+        future: Future[Value] = Future()
+        self._calls.apply_async(do, callback=future.set_result, error_callback=future.set_exception)
+        return future
+
+    def _result(self, call: "Future[Value]", *, seconds: float) -> Value:
+        try:
+            error = call.exception(seconds)
+        except Expired:
+            raise ServerError(
+                f"{self.url} did not answer in {seconds:g} s; check the address and the network"
+            ) from None
+        if isinstance(error, FileNotFoundError):
+            raise error
+        if error is not None:
+            raise ServerError(
+                f"{self.url} cannot be used ({type(error).__name__}: {error}); check the address, the credentials and "
+                "the network"
+            ) from error
+        return call.result()
+
+
+def _getter(files: Any, path: str, target: Path) -> Callable[[], None]:
+    return lambda: files.get_file(path, str(target))
+
+
+def _file(entry: Mapping[str, Any]) -> RemoteFile:
+    """A version is the store's checksum, or otherwise the time and the size."""
+    modified = entry.get("LastModified", entry.get("mtime", entry.get("modified", entry.get("created"))))
+    checksum = entry.get("ETag", entry.get("etag", entry.get("md5Hash")))
+    size = int(entry.get("size") or 0)
+    return RemoteFile(
+        size=size,
+        version=f"{checksum if checksum is not None else modified}-{size}",
+        modified_seconds=_seconds(modified),
+    )
+
+
+def _seconds(modified: Any) -> float | None:
+    if isinstance(modified, int | float):
+        return float(modified)
+    return float(modified.timestamp()) if hasattr(modified, "timestamp") else None
+
+
+def _is_folder(entry: Mapping[str, Any]) -> bool:
+    return entry.get("type") == "directory"
