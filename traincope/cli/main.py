@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",
     "import": "import_:Import",
+    "ship": "ship:Ship",
     "export": "export:Export",
     "dashboards": "dashboards:Dashboards",
     "doctor": "doctor:Doctor",

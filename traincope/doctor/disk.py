@@ -2,12 +2,15 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from traincope.doctor.finding import Finding, State, bad, note, ok
 from traincope.record.segments.writer import CAPACITY, SEGMENT_BYTES
 from traincope.record.session.options import DEFAULT_DISK_BUDGET, OUT_VARIABLE
 from traincope.store.places.mounts import MOUNTS, mount_of
+from traincope.store.places.node_local import local_base, local_runs
+from traincope.store.places.ship_notes import left_notes
 from traincope.store.segments.segments import SegmentFile
 from traincope.units import size
 
@@ -22,7 +25,20 @@ def examine_disk(out: Path) -> tuple[Finding, ...]:
     written = _writable(out, parent)
     if written[0].state is State.BAD:
         return written
-    return (*written, _filesystem(parent), _space(parent))
+    return (*written, _filesystem(parent), _space(parent), *_left_runs())
+
+
+def _left_runs() -> Iterator[Finding]:
+    """Records of this node that have not arrived where they belong."""
+    for local in local_runs():
+        left = [shipped for shipped in left_notes(local.directory) if not shipped.complete]
+        if left:
+            num_bytes = sum(shipped.left_bytes for shipped in left)
+            yield note(
+                "not shipped",
+                f"{size(num_bytes)} of {local.named} in {local.directory}",
+                do=f"if its training has ended, run traincope ship {local.named}",
+            )
 
 
 def _writable(out: Path, parent: Path) -> tuple[Finding, ...]:
@@ -52,10 +68,14 @@ def _filesystem(place: Path) -> Finding:
     if mount is None:
         return note("filesystem", f"unknown: {MOUNTS} does not contain it")
     if mount.is_remote:
+        network = f"{mount.filesystem} at {mount.point}, behind a network"
+        base = local_base(os.environ)
+        if base is not None:
+            return ok("filesystem", f"{network}: ranks record in {base}, and the agent ships the records")
         return note(
             "filesystem",
-            f"{mount.filesystem} at {mount.point}, not local: writing a record may wait for the network",
-            do="record to a local disk of the node, if it has one, and copy the run directory afterwards",
+            f"{network}, and no local place has room: writing a record may wait for the network",
+            do="set TMPDIR to a local disk of the node, if it has one",
         )
     return ok("filesystem", f"{mount.filesystem} at {mount.point}, local")
 

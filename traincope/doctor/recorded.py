@@ -12,9 +12,11 @@ from traincope.doctor.probes import ON, probe_off
 from traincope.events import CLEAN, Flag, Kind
 from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RunRecords, read_run
+from traincope.store.places.node_local import recorded_at
+from traincope.store.places.ship_notes import ShipNote, left_notes
 from traincope.timeline import build_timeline, error_between_ns, open_run
 from traincope.timeline.timeline import TRAINING_THREAD
-from traincope.units import count, duration, numbers, share
+from traincope.units import count, duration, numbers, share, size
 
 
 def examine_run(path: Path) -> Examination:
@@ -29,7 +31,28 @@ def examine_run(path: Path) -> Examination:
             Section(title="PROBES", findings=tuple(_probes(run))),
             Section(title="RECORDS", findings=tuple(_records(run))),
             Section(title="CLOCKS", findings=(_clocks(run),)),
+            *_shipping(run.path),
         ),
+    )
+
+
+def _shipping(run: Path) -> Iterator[Section]:
+    """Files of this node that are not at a destination. No section if the run is not shipped from here."""
+    place = recorded_at(run)
+    findings = [_shipped_to(note, place) for note in left_notes(place)]
+    if findings:
+        yield Section(title="SHIPPING", findings=tuple(findings))
+
+
+def _shipped_to(shipped: ShipNote, place: Path) -> Finding:
+    if shipped.complete:
+        return ok("shipped", f"all records of host {shipped.host}, to {shipped.destination}")
+    left = f"{count(shipped.left_files, 'file')} ({size(shipped.left_bytes)}) of host {shipped.host}"
+    reason = "" if shipped.problem is None else f": {shipped.problem}"
+    return bad(
+        "not shipped",
+        f"{left} to {shipped.destination}{reason}; they are in {place}",
+        do=f"if the training has ended, run traincope ship {place} on {shipped.host}",
     )
 
 

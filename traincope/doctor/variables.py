@@ -12,10 +12,13 @@ KNOWN = frozenset(
                 *("WITNESS", "PEERS", "PEER_KEY_FILE", "PEER_LISTEN", "TARGETS", "TERMINATION_LOG"),
                 *("METRICS", "METRICS_CERTIFICATE", "METRICS_KEY", "METRICS_PASSWORD_FILE", "METRICS_PER_RANK"),
                 *("OTLP", "TENSORBOARD", "JOB_ID", "COMPILED_FLOPS", "WORKFLOW", "ROLE"),
+                *("LOCAL", "SHIP", "SHIP_INTERVAL", "SHIP_BANDWIDTH", "SHIP_WAIT"),
             )
         ),
     }
 )
 """Variables that a person or a launcher sets."""
-OWN = frozenset(f"{PREFIX}_{name}" for name in ("NOTES", "ABOVE", "PARENT", "FIRST_ATTEMPT", "FAULT", "FAULT_TRUTH"))
+OWN = frozenset(
+    f"{PREFIX}_{name}" for name in ("NOTES", "ABOVE", "PARENT", "FIRST_ATTEMPT", "FAULT", "FAULT_TRUTH", "NAMED")
+)
 """Variables that traincope sets for its own processes."""

@@ -1,5 +1,6 @@
 """`traincope.run()`: the API that a training process calls, with a guard around every entry."""
 
+import atexit
 import functools
 import inspect
 import json
@@ -22,7 +23,7 @@ from traincope.record.probes import Probes
 from traincope.record.process.flight import write_last
 from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import ThreadWriter
-from traincope.record.session.agent import start_agent
+from traincope.record.session.agent import await_shipping, num_local_ranks, start_agent
 from traincope.record.session.ending import ending_of, stop_at_exit
 from traincope.record.session.identity import DEFAULT_ROOT, identify
 from traincope.record.session.options import (
@@ -38,9 +39,11 @@ from traincope.record.session.options import (
     resolved_disk_budget,
     resolved_flops,
     resolved_level,
+    resolved_local,
     resolved_memory_peaks,
     resolved_messages,
     resolved_module_depth,
+    resolved_ship,
     resolved_trace_non_finite,
     resolved_witness,
     with_site,
@@ -49,6 +52,7 @@ from traincope.record.session.options import (
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
 from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
+from traincope.store.places.node_local import Local, NodeLocal, local_place, thread_budget
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +80,9 @@ class Run:
         self._probes: Probes | None = None
         self._scalars: Scalars | None = None
         self._entered = 0
+        self._pid = os.getpid()
+        self._shipped_place: Place | None = None
+        """The place of records that the agent ships, if any."""
 
     @property
     def directory(self) -> Path | None:
@@ -83,7 +90,7 @@ class Run:
 
         None while nothing is recorded, or while the directory is not known yet (no process group).
         """
-        return None if self._recorder is None else self._recorder.run
+        return None if self._recorder is None else self._recorder.named_run
 
     @property
     def place(self) -> Place | None:
@@ -169,13 +176,17 @@ class Run:
         guarding.begin_run()
         out = self._options.out or os.environ.get(OUT_VARIABLE)
         self._disk_budget, flops = resolved_disk_budget(self._options), resolved_flops(self._options)
+        named = Path(out or DEFAULT_ROOT).absolute()
+        local = guard(self._local_place)(named)
+        place = named if local is None else local.directory
         recorder = Recorder(
-            Path(out).absolute() if out else None,
-            root=Path(DEFAULT_ROOT) if out else Path(DEFAULT_ROOT).absolute(),
+            place if out else None,
+            root=Path(DEFAULT_ROOT) if out else place,
             identity=identify(os.environ, run_id=self._options.run_id),
             disk_budget_bytes=self._disk_budget,
             on_settled=self._start_agent if resolved_agent(self._options) else None,
             witness=resolved_witness(self._options),
+            named=None if local is None else named,
         )
         recorder.module_depth, recorder.resolved_axes = (
             resolved_module_depth(self._options),
@@ -188,6 +199,8 @@ class Run:
         recorder.settings |= workflow_settings(os.environ)
         meter.span_ns = _trial_of_a_span()
         self._recorder, self._scalars, _active, _recording = recorder, Scalars(recorder), self, recorder
+        if resolved_agent(self._options):
+            atexit.register(guard(self._await_shipping))  # before `stop_at_exit`, so that it is called after it
         self._not_at_exit = stop_at_exit(self.end_with_the_process)
         recorder.budget = resolved_budget(self._options)
         recorder.resets_memory_peaks = resolved_memory_peaks(self._options)
@@ -198,8 +211,27 @@ class Run:
             _is_compiling = sys.modules["torch"].compiler.is_dynamo_compiling
         recorder.write_metadata()
 
+    def _local_place(self, named: Path) -> NodeLocal | None:
+        """Choose the place of the records on this node. Only an agent ships them to where the user looks for them."""
+        if not resolved_agent(self._options):
+            return None
+        local = local_place(named, local=resolved_local(self._options))
+        if local is not None:
+            self._disk_budget = thread_budget(
+                local.directory, disk_budget_bytes=self._disk_budget, ranks=num_local_ranks() or 1
+            )
+        return local
+
     def _start_agent(self, place: Place) -> None:
-        guard(start_agent)(place, self._disk_budget)
+        ship = resolved_ship(self._options)
+        if place.named is not None or ship is not None:
+            self._shipped_place = place
+        guard(start_agent)(place, self._disk_budget, ship)
+
+    def _await_shipping(self) -> None:
+        place, self._shipped_place = self._shipped_place, None
+        if place is not None and os.getpid() == self._pid:
+            await_shipping(place)
 
     def _stop(self, kind: type[BaseException] | None, error: BaseException | None, with_process: bool) -> None:
         global _active, _recording
@@ -242,6 +274,8 @@ def run(
     witness: bool = False,
     corruption_check_steps: int | None = None,
     trace_non_finite: bool = False,
+    local: str = Local.AUTO,
+    ship: str | None = None,
 ) -> Run: ...
 
 

@@ -80,6 +80,21 @@ def take_lock(path: Path) -> int | None:
         os.close(descriptor)  # the previous holder removed the file in the meantime
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def remove_lock(path: Path, descriptor: int) -> None:
     """Remove the lock file before its holder ends. Only the holder may call this, so no other process can hold the
     lock.

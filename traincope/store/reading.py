@@ -42,6 +42,7 @@ from traincope.store.lines import dense_groups, dense_names, parse, read_numbere
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.operations import Operations, read_operations
 from traincope.store.places.fetched import local_copy
+from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
@@ -192,7 +193,7 @@ def read_run(path: str | Path) -> RunRecords:
         ranks=tuple(ranks),
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
-        problems=tuple(problems),
+        problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ())),
         earlier=tuple(earlier_attempts(attempts, notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,

@@ -16,11 +16,13 @@ from traincope.live.node.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE,
 from traincope.live.serve.finishing import finish
 from traincope.live.serve.observers import AgentLocation, make_observers, make_peers
 from traincope.live.serve.tile_handoff import ship_tiles
+from traincope.live.shipping.agent_shipping import begin_shipping
 from traincope.live.window import Window
 from traincope.record.session.options import DEFAULT_DISK_BUDGET
 from traincope.store.job.requesting import last_attempt
 from traincope.store.layout import attempt_directory
 from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
+from traincope.store.places.node_local import recorded_at
 from traincope.store.reading import find_run
 
 INTERVAL_VARIABLE = "TRAINCOPE_AGENT_INTERVAL"
@@ -65,16 +67,19 @@ class AgentCommand:
         parser.add_argument("--key", type=int, help=argparse.SUPPRESS)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        run = find_run(arguments.run_directory).resolve()
+        run = find_run(recorded_at(arguments.run_directory)).resolve()
         attempt = last_attempt(run) if arguments.attempt is None else arguments.attempt
         job = job_name(run, attempt=attempt)
         lock = arguments.lock if arguments.lock is not None else _lock(job, run)
         try:
             _yield_cores()
+            shipping = begin_shipping(run, attempt=attempt, environment=os.environ)
             agent = _agent(arguments, AgentLocation(run=run, attempt=attempt, job=job))
             agent.run()
             print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}", flush=True)
-            tiles = None if agent.stopping else _finish(run, attempt, disk_budget_bytes=arguments.disk_budget)
+            named = None if shipping is None else shipping.finish(is_stopping=agent.stopping)
+            place = named or run
+            tiles = None if agent.stopping else _finish(place, attempt, disk_budget_bytes=arguments.disk_budget)
         finally:
             remove_lock(lock_path(job), lock)
         if tiles is not None:

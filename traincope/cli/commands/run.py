@@ -15,14 +15,19 @@ from traincope.cli.launch.injecting import add_fault_argument, fault_environment
 from traincope.cli.launch.outcome import print_outcome
 from traincope.cli.launch.training import check_out
 from traincope.errors import HangError, UsageError
+from traincope.live.shipping.destinations import known_destinations
 from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
 from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
 from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
-from traincope.store.layout import PROVISIONAL, RUN_FILE
+from traincope.store.layout import PROVISIONAL, RUN_FILE, attempt_directory, attempt_number
+from traincope.store.lock import is_locked, job_name, lock_path
+from traincope.store.places.node_local import recorded_at
+from traincope.store.places.ship_notes import is_shipped, ship_wait_seconds
 
+POLL_SECONDS = 0.1
 SCRIPTS = (".py", ".sh")
 
 
@@ -60,10 +65,14 @@ class Run:
         with tempfile.NamedTemporaryFile(prefix="traincope-run-") as file:
             notes = outer or Path(file.name)
             ending = hang_exit(
-                arguments.on_hang, runs=lambda: [out, *_own_runs(read_notes(notes))], environment=os.environ
+                arguments.on_hang,
+                runs=lambda: map(recorded_at, [out, *_own_runs(read_notes(notes))]),
+                environment=os.environ,
             )
             ended = run_child(command, environment=_environment(out, notes, arguments), hang_exit=ending)
             process_notes = read_notes(notes)
+        for run in (out, *_own_runs(process_notes)):
+            _await_shipping(run)
         new = recorded(out) - before
         for run in [*([out] if new else []), *_own_runs(process_notes)]:
             _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=began_wall_ns)
@@ -75,6 +84,21 @@ class Run:
             return ended.shell_code
         print(f"traincope: ended the job (--on-hang=exit, exit code {HangError.exit_code})", file=sys.stderr)
         return HangError.exit_code
+
+
+def _await_shipping(run: Path) -> None:
+    """Wait for the last records of this node, for a while: a container ends with this command."""
+    local = recorded_at(run)
+    attempts = [number for path in local.glob("attempt-*") if (number := attempt_number(path)) is not None]
+    if not attempts or (local == run and not known_destinations(run).has_any):
+        return
+    until = time.monotonic() + ship_wait_seconds(os.environ)
+    attempt = max(attempts)
+    while attempt_directory(local, attempt).is_dir() and not is_shipped(local, attempt=attempt, host=this_host()):
+        if time.monotonic() > until or not is_locked(lock_path(job_name(local, attempt=attempt))):
+            print(f"traincope: not all records were shipped; run `traincope ship {run}` on this host", file=sys.stderr)
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def recorded(out: Path) -> frozenset[Path]:

@@ -5,16 +5,23 @@ children of a training would wait for it. The agent has a session of its own, so
 group does not end it.
 """
 
+import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 from traincope.private_files import private
-from traincope.record.session.options import OFF_SWITCH
+from traincope.record.session.identity import this_host
+from traincope.record.session.options import OFF_SWITCH, SHIP_VARIABLE
 from traincope.record.session.rendezvous import Place
 from traincope.store.layout import AGENT_LOG
-from traincope.store.lock import job_name, lock_path, take_lock
+from traincope.store.lock import is_locked, job_name, lock_path, take_lock
+from traincope.store.places.ship_notes import NAMED_VARIABLE, is_shipped, ship_wait_seconds
 
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
 SHELL = ("/bin/sh", "-c", '"$@" &', "sh")
 PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.commands.agent import main; main()"
 """traincope comes last on the path: files next to it must not hide modules of the interpreter."""
@@ -22,18 +29,21 @@ SHELL_SECONDS = 5.0
 RANKS_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
 
 
-def start_agent(place: Place, disk_budget_bytes: int) -> None:
-    """Start the agent of this node and attempt unless it runs already. Raises OSError if no process can be started."""
+def start_agent(place: Place, disk_budget_bytes: int, ship: str | None = None) -> None:
+    """Start the agent of this node and attempt unless it runs already. Raises OSError if no process can be started.
+
+    `ship`: the URL below which it ships the run.
+    """
     lock = take_lock(lock_path(job_name(place.run, attempt=place.attempt)))
     if lock is None:
         return
     try:
-        _launch(place, disk_budget_bytes, lock)
+        _launch(place, disk_budget_bytes, lock, ship=ship)
     finally:
         os.close(lock)  # the agent has it
 
 
-def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
+def _launch(place: Place, disk_budget_bytes: int, lock: int, *, ship: str | None) -> None:
     command = [
         *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
         *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
@@ -42,13 +52,13 @@ def _launch(place: Place, disk_budget_bytes: int, lock: int) -> None:
     key = () if place.key is None else (_pipe_with(place.key),)
     command += ["--key", str(key[0])] if key else []
     try:
-        _spawn(command, place, descriptors=(lock, *key))
+        _spawn(command, place, descriptors=(lock, *key), environment=_environment(place, ship=ship))
     finally:
         for descriptor in key:
             os.close(descriptor)  # the agent has it
 
 
-def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...]) -> None:
+def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...], environment: dict[str, str]) -> None:
     import subprocess  # here, because most processes that import traincope start no agent
 
     with open(place.directory / AGENT_LOG, "ab", opener=private) as log:
@@ -57,7 +67,7 @@ def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...]) ->
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=_environment(),
+            env=environment,
             pass_fds=descriptors,
             start_new_session=True,
         )
@@ -72,13 +82,37 @@ def _pipe_with(key: str) -> int:
     return reading
 
 
-def _environment() -> dict[str, str]:
-    """Return the training's environment, with one thread for numpy and with recording off."""
-    variables = {name: value for name, value in os.environ.items() if name != "TRAINCOPE_NOTES"}
-    return {**variables, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
+def _environment(place: Place, *, ship: str | None) -> dict[str, str]:
+    """Return the training's environment, with one thread for numpy, with recording off, and where to ship the run."""
+    variables = {name: value for name, value in os.environ.items() if name not in ("TRAINCOPE_NOTES", SHIP_VARIABLE)}
+    shipped = {} if ship is None else {SHIP_VARIABLE: ship}
+    named = {} if place.named is None else {NAMED_VARIABLE: str(place.named)}
+    return {**variables, **shipped, **named, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
+
+
+def num_local_ranks() -> int | None:
+    """Return the number of ranks on the node, if the launcher sets it."""
+    return next((int(os.environ[name]) for name in RANKS_VARIABLES if os.environ.get(name, "").isdecimal()), None)
 
 
 def _local_ranks() -> tuple[str, ...]:
-    """Return the number of ranks on the node as arguments, if the launcher sets it."""
-    variables = next((os.environ[name] for name in RANKS_VARIABLES if os.environ.get(name, "").isdecimal()), None)
-    return () if variables is None else ("--ranks", variables)
+    ranks = num_local_ranks()
+    return () if ranks is None else ("--ranks", str(ranks))
+
+
+def await_shipping(place: Place) -> None:
+    """Wait until the agent has shipped this node's records, at the process's exit: a container may end with it.
+
+    The wait has a limit, and ends if no agent runs any more. What was not shipped is logged.
+    """
+    until = time.monotonic() + ship_wait_seconds(os.environ)
+    lock = lock_path(job_name(place.run, attempt=place.attempt))
+    while place.directory.exists() and not is_shipped(place.run, attempt=place.attempt, host=this_host()):
+        if time.monotonic() > until or not is_locked(lock):
+            logger.warning(
+                "not all records were shipped; those left are in %s: ship them with `traincope ship %s`",
+                place.run,
+                place.named or place.run,
+            )
+            return
+        time.sleep(POLL_SECONDS)

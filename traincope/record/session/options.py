@@ -12,9 +12,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from traincope.errors import ConfigError
+from traincope.errors import ConfigError, UsageError
 from traincope.record.session.sampling import DEFAULT_BUDGET
 from traincope.site_file import read_site_file, site_file
+from traincope.store.places.node_local import Local
+from traincope.store.places.remote import check_url, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,8 @@ CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
 COMPILED_FLOPS_VARIABLE = "TRAINCOPE_COMPILED_FLOPS"
 WORKFLOW_VARIABLES = {"workflow": "TRAINCOPE_WORKFLOW", "role": "TRAINCOPE_ROLE"}
 """Setting of `run.describe()` -> variable: what jobs that work together share, and the name of this one among them."""
+LOCAL_VARIABLE = "TRAINCOPE_LOCAL"
+SHIP_VARIABLE = "TRAINCOPE_SHIP"
 ON, OFF = ("on", "1"), ("off", "0")
 DEFAULT_DISK_BUDGET = 256 * 1024 * 1024
 DEFAULT_LEVEL = 1
@@ -80,12 +84,20 @@ class Options:
     """If true, the first value of a step that is not finite is traced to its module. $TRAINCOPE_TRACE_NON_FINITE has
     precedence.
     """
+    local: str = Local.AUTO
+    """`auto`: record on the node if the run directory is on a network file system, and let the agent ship the records
+    there. `on`: always. `off`: never. $TRAINCOPE_LOCAL has precedence.
+    """
+    ship: str | None = None
+    """URL below which the agents ship the run, e.g. `s3://bucket/runs`. $TRAINCOPE_SHIP has precedence; `off`: none."""
 
 
 SITE_KEYS = frozenset(each.name for each in fields(Options)) - {"out", "run_id", "flops", "axes"}
 """Options that a site may set for all runs. The others belong to one run."""
 SWITCHES = frozenset(each.name for each in fields(Options) if each.type is bool)
-"""Options that are true or false. The others of a site are numbers."""
+"""Options that are true or false."""
+TEXTS = frozenset({"local", "ship"})
+"""Options that are text. The others of a site are numbers."""
 EVERY_STEP = "none"
 """The budget without a limit, in a variable and in TOML."""
 
@@ -111,13 +123,18 @@ def site_options(path: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
         known["budget"] = None
     wrong = {name for name, value in known.items() if not _has_type_of_option(name, value)}
     problems += tuple(
-        f"{path}: {name} must be {'true or false' if name in SWITCHES else 'a number'}, not {known[name]!r}: ignored"
-        for name in sorted(wrong)
+        f"{path}: {name} must be {_type_of_option(name)}, not {known[name]!r}: ignored" for name in sorted(wrong)
     )
     return {name: value for name, value in known.items() if name not in wrong}, problems
 
 
+def _type_of_option(name: str) -> str:
+    return "true or false" if name in SWITCHES else "text" if name in TEXTS else "a number"
+
+
 def _has_type_of_option(name: str, value: object) -> bool:
+    if name in TEXTS:
+        return isinstance(value, str)
     if name in SWITCHES:
         return isinstance(value, bool)
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -237,6 +254,34 @@ def resolved_corruption_check_steps(options: Options) -> int | None:
         return steps
     logger.warning("corruption_check_steps must be an integer from 1, not %r: nothing is checked", steps)
     return None
+
+
+def resolved_local(options: Options) -> Local:
+    """Return where ranks record. The environment has precedence."""
+    override = os.environ.get(LOCAL_VARIABLE, "").lower()
+    for source, value in ((LOCAL_VARIABLE, override), ("local", str(options.local).lower())):
+        word = {"true": "on", "1": "on", "false": "off", "0": "off"}.get(value, value)
+        if word in list(Local):
+            return Local(word)
+        if word:
+            logger.warning("%s must be auto, on or off, not %r: ignored", source, value)
+    return Local.AUTO
+
+
+def resolved_ship(options: Options) -> str | None:
+    """Return the URL below which the run is shipped; None without one. The environment has precedence."""
+    override = os.environ.get(SHIP_VARIABLE, "")
+    url = override or options.ship
+    if url is None or url.lower() in OFF:
+        return None
+    try:
+        if not isinstance(url, str) or url_of(url) is None:
+            raise UsageError("this is not a URL such as s3://bucket/runs")
+        check_url(url)
+    except UsageError as error:
+        logger.warning("%s: nothing is shipped: %s", SHIP_VARIABLE if override else "ship", error)
+        return None
+    return url
 
 
 def resolved_axes(options: Options) -> dict[str, str]:

@@ -56,16 +56,18 @@ class Recorder:
         disk_budget_bytes: int,
         on_settled: Settled = None,
         witness: bool = False,
+        named: Path | None = None,
     ) -> None:
         """`out`: the run directory, or None to create one in `root`. `witness`: agents keep copies for each other.
+        `named`: as in `Rendezvous`.
 
         Raises OSError if the directory cannot be written.
         """
         self.identity = identity
         self._on_settled = on_settled
         """Called once the rank knows its place, unless that is at the end of the run."""
-        self._out = out
-        self._rendezvous = Rendezvous(out=out, root=root, identity=identity, witness=witness)
+        self._out, self._named = out, named
+        self._rendezvous = Rendezvous(out=out, root=root, identity=identity, witness=witness, named=named)
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()
@@ -244,6 +246,13 @@ class Recorder:
         return self._out if self.place is None else self.place.run
 
     @property
+    def named_run(self) -> Path | None:
+        """The run directory as the user knows it, once it is known."""
+        if self.place is not None:
+            return self.place.named or self.place.run
+        return self._out if self._out is None or self._named is None else self._named
+
+    @property
     def world_size(self) -> int:
         return self.identity.world_size if self.place is None else self.place.world_size
 
@@ -294,6 +303,7 @@ class Recorder:
                 "started_wall_ns": self._started_wall_ns,
                 "level": self.level,
                 "budget": self.budget,
+                "launch": None if self.place is None else self.place.launch,
                 "probes": self.probes,
                 "issued_collectives": self.issued_collectives,
                 **ending,

@@ -28,6 +28,8 @@ EAGER_POLLS = 16
 POLL_INTERVAL_NS = 1_000_000_000
 KEY_BYTES = 32
 """Size of a job's key, which hexadecimal digits write."""
+LAUNCH_BYTES = 8
+"""Size of a launch's name, which hexadecimal digits write."""
 
 _runs_begun: Counter[str] = Counter()
 """Rendezvous directory -> runs that this process has begun there. It is equal on ranks that take part in all of them.
@@ -47,6 +49,10 @@ class Place:
     """The rank's own directory. The creator of this object has created it."""
     key: str | None = field(default=None, repr=False)
     """Key of the job with which the agents of its hosts recognize each other. None: they do not talk to each other."""
+    named: Path | None = None
+    """The run directory as the user knows it, if the records are in another place on this node; otherwise None."""
+    launch: str | None = None
+    """Random name of this launch of the job, the same on all ranks; None if a rank could not learn it."""
 
 
 class Rendezvous:
@@ -55,13 +61,19 @@ class Rendezvous:
     `out` is the run directory if it was given; otherwise runs are in `root` under their id.
     """
 
-    def __init__(self, *, out: Path | None, root: Path, identity: Identity, witness: bool = False) -> None:
-        """`witness`: as rank 0, give the job a key. It goes through the store to the ranks, and to no file."""
+    def __init__(
+        self, *, out: Path | None, root: Path, identity: Identity, witness: bool = False, named: Path | None = None
+    ) -> None:
+        """`witness`: as rank 0, give the job a key. It goes through the store to the ranks, and to no file.
+
+        `named`: the directory that the user knows, if `out`, or otherwise `root`, is its place on this node.
+        """
         self._out = out
         self._root = root
+        self._named = named
         self._identity = identity
         self._witness = witness
-        base = str(out or root)
+        base = str(named or out or root)
         of_base = hashlib.sha1(base.encode()).hexdigest()[:12]
         self._key = f"traincope/{of_base}/{identity.store_restarts}/{_runs_begun[base]}"
         _runs_begun[base] += 1
@@ -86,8 +98,9 @@ class Rendezvous:
         choice = self._read_choice()
         if choice is None:
             return None
-        place, key = self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"])), choice.get("key")
-        return replace(place, key=key if isinstance(key, str) else None)
+        place = self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"]))
+        key, launch = (value if isinstance(value := choice.get(name), str) else None for name in ("key", "launch"))
+        return replace(place, key=key, launch=launch)
 
     def place_from_environment(self) -> Place:
         """Return the place from the environment alone, without the other ranks: the last resort."""
@@ -102,9 +115,14 @@ class Rendezvous:
         run_id = self._run_name()
         run = self._out or self._root / run_id
         attempt = self._identity.restarts
-        while attempt_directory(run, attempt).exists():
+        places = [place for place in (run, self._named_run(run_id)) if place is not None]
+        while any(attempt_directory(place, attempt).exists() for place in places):
             attempt += 1
-        return self._claim(0, world_size, run_id, attempt)
+        return replace(self._claim(0, world_size, run_id, attempt), launch=secrets.token_hex(LAUNCH_BYTES))
+
+    def _named_run(self, run_id: str) -> Path | None:
+        """Return the run directory as the user knows it, if the records are elsewhere."""
+        return self._named if self._named is None or self._out is not None else self._named / run_id
 
     def _claim(self, rank: int, world_size: int, run_id: str, attempt: int) -> Place:
         """Create the rank's directory in that attempt, or in the next attempt in which it does not exist."""
@@ -116,14 +134,23 @@ class Rendezvous:
             except FileExistsError:
                 attempt += 1
                 continue
-            return Place(rank=rank, world_size=world_size, run_id=run_id, run=run, attempt=attempt, directory=directory)
+            return Place(
+                rank=rank,
+                world_size=world_size,
+                run_id=run_id,
+                run=run,
+                attempt=attempt,
+                directory=directory,
+                named=self._named_run(run_id),
+            )
 
     def _publish(self, place: Place) -> Place:
         """Put the choice into the store, and return it with the job's key. A store on disk gets no key."""
         try:
             store = self._connection()
             key = secrets.token_hex(KEY_BYTES) if self._witness and not is_on_disk(store) else None
-            store.set(self._key, json.dumps({"id": place.run_id, "attempt": place.attempt, "key": key}))
+            choice = {"id": place.run_id, "attempt": place.attempt, "key": key, "launch": place.launch}
+            store.set(self._key, json.dumps(choice))
         except (RuntimeError, NotImplementedError, AttributeError):
             return place  # a store that cannot be shared: at the end the other ranks use their environment
         return replace(place, key=key)

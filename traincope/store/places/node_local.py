@@ -9,6 +9,7 @@ different $TMPDIRs, and they must agree.
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from traincope.private_files import check_owner, make_directory
+from traincope.store.layout import RUN_FILE, attempt_directory
 from traincope.store.lock import SHARED_MEMORY, make_node_directory, node_directory
 from traincope.store.places.mounts import mount_of
 from traincope.whole_files import write_whole
@@ -30,6 +32,8 @@ THREADS_PER_RANK = 4
 """Writing threads of a rank that the space is divided by."""
 POINTER = ".run"
 """Extension of a pointer."""
+KEPT_SECONDS = 7 * 86_400.0
+"""Age from which a pointer to nothing is removed."""
 LINE_BREAKS = "\n\r"
 
 
@@ -63,9 +67,10 @@ def local_place(named: Path, *, local: Local, environment: Mapping[str, str] = o
         return None
     make_node_directory()
     pointer = _pointer(named)
+    _remove_old_pointers()
     chosen = _target(pointer)
     if chosen is None:
-        base = next(_bases(environment), None)
+        base = local_base(environment)
         if base is None:
             return None
         _claim(pointer, base / pointer.name.removesuffix(POINTER), named=named)
@@ -74,6 +79,11 @@ def local_place(named: Path, *, local: Local, environment: Mapping[str, str] = o
         return None
     make_directory(chosen, exist_ok=True)
     return NodeLocal(named=named, directory=chosen)
+
+
+def local_base(environment: Mapping[str, str]) -> Path | None:
+    """Return this user's directory in the first local place with room; None if there is none."""
+    return next(_bases(environment), None)
 
 
 def is_on_network(path: Path) -> bool:
@@ -98,19 +108,39 @@ def local_runs() -> Iterator[NodeLocal]:
         for pointer in sorted(node_directory().glob(f"*{POINTER}")):
             target, named = _target(pointer), _named(pointer)
             if target is not None and named is not None and target.is_dir():
-                yield NodeLocal(named=named, directory=target)
+                runs = (
+                    [target]
+                    if (target / RUN_FILE).is_file()
+                    else sorted(path.parent for path in target.glob(f"*/{RUN_FILE}"))
+                )
+                for run in runs:
+                    yield NodeLocal(named=named / run.relative_to(target), directory=run)
 
 
-def remove_local(place: Path, *, named: Path) -> None:
-    """Remove the records of a run of this node, and the pointer to them. Raises OSError."""
-    pointer = _pointer(named)
-    shutil.rmtree(place)
-    if _target(pointer) == place:
-        pointer.unlink(missing_ok=True)
+def remove_local(run: Path, *, attempt: int) -> None:
+    """Remove an attempt whose records are elsewhere, and the run on this node if it has nothing else. Raises OSError.
+
+    The pointer stays: a rank of the next attempt may have read it.
+    """
+    removed = run / f".removed-{attempt}"
+    attempt_directory(run, attempt).rename(removed)
+    shutil.rmtree(removed)
+    if any(path.is_dir() for path in run.iterdir()):
         return
-    with suppress(OSError):  # other runs in the same directory
-        place.parent.rmdir()
-        _pointer(named.parent).unlink(missing_ok=True)
+    for path in run.iterdir():
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # a rank has just begun here
+        run.rmdir()
+
+
+def _remove_old_pointers() -> None:
+    """Remove pointers to places that are gone for days."""
+    for pointer in node_directory().glob(f"*{POINTER}"):
+        with suppress(OSError):
+            target = _target(pointer)
+            is_old = time.time() - pointer.stat().st_mtime > KEPT_SECONDS
+            if is_old and (target is None or not target.exists()):
+                pointer.unlink()
 
 
 def thread_budget(directory: Path, *, disk_budget_bytes: int, ranks: int) -> int:

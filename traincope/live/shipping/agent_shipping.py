@@ -1,0 +1,63 @@
+"""Shipping of one agent: begins with it, and ends with the removal of what is no longer needed on the node."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.errors import TraincopeError
+from traincope.live.shipping.destinations import destinations
+from traincope.live.shipping.limits import ShipSettings
+from traincope.live.shipping.loop import ShippingLoop
+from traincope.record.session.identity import this_host
+from traincope.store.places.node_local import remove_local
+
+logger = logging.getLogger(__name__)
+
+FINISH_SECONDS = 3_600.0
+"""Longest last shipping after the training's end. No process of the training waits for it."""
+STOPPED_SECONDS = 20.0
+"""The same after a signal: what sends it, as a container's runtime, kills some seconds later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentShipping:
+    """The running shipping of an agent."""
+
+    run: Path
+    attempt: int
+    named: Path | None
+    loop: ShippingLoop
+
+    def finish(self, *, is_stopping: bool) -> Path | None:
+        """Ship the rest. Returns the run directory that users know if it now has all records of this host, and they
+        are not on this node any more.
+        """
+        arrived = self.loop.finish(within_seconds=STOPPED_SECONDS if is_stopping else FINISH_SECONDS)
+        if not arrived:
+            logger.warning("not all files were shipped; they stay in %s: run `traincope ship %s`", self.run, self.run)
+        if not arrived or is_stopping or self.named is None:
+            return None
+        try:
+            remove_local(self.run, attempt=self.attempt)
+        except OSError as error:
+            logger.warning("records that were shipped stay in %s: %s", self.run, error)
+        return self.named
+
+
+def begin_shipping(run: Path, *, attempt: int, environment: Mapping[str, str]) -> AgentShipping | None:
+    """Begin to ship this host's files, if the run goes anywhere. What prevents it is logged."""
+    try:
+        chosen = destinations(run, environment)
+        targets = chosen.targets()
+        if not targets:
+            return None
+        settings = ShipSettings.read(environment)
+        loop = ShippingLoop(
+            run, attempt=attempt, host=this_host(), targets=targets, settings=settings, named=chosen.named
+        )
+    except (TraincopeError, OSError) as error:
+        logger.warning("nothing is shipped, and the records stay in %s: %s", run, error)
+        return None
+    loop.start()
+    return AgentShipping(run=run, attempt=attempt, named=chosen.named, loop=loop)

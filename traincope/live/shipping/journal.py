@@ -1,0 +1,40 @@
+"""Journal of what arrived at a destination, so that the next agent of the node continues where one was killed.
+
+The journal is written after the files that it names. Without it, all files are shipped again, which changes nothing.
+"""
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+
+from traincope.store.layout import attempt_directory
+from traincope.store.lines import parse
+from traincope.whole_files import write_whole
+
+VERSION = 1
+
+
+class Journal:
+    """Name of a file -> its state when it was shipped."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the journal; empty if there is none that can be read. Raises OSError."""
+        self._path = path
+        raw = parse(path.read_text(errors="replace")) if path.exists() else None
+        self._is_valid = isinstance(raw, dict) and raw.get("version") == VERSION and isinstance(raw.get("files"), dict)
+        files = raw["files"] if self._is_valid else {}
+        attempts = raw.get("attempts") if self._is_valid else {}
+        self.shipped = {str(name): str(state) for name, state in files.items()}
+        self.attempts = {int(local): int(number) for local, number in (attempts or {}).items()}
+        """Number of an attempt on this node -> its number at the destination."""
+
+    def write(self) -> None:
+        """Replace the file. Raises OSError."""
+        content = {"version": VERSION, "attempts": self.attempts, "files": self.shipped}
+        write_whole(self._path, json.dumps(content).encode())
+
+
+def journal_path(run: Path, *, attempt: int, place: str, host: str) -> Path:
+    """Path of the journal of one host, attempt and destination. Attempts of a node may overlap at their ends."""
+    digest = blake2b(f"{host}\n{place}".encode(), digest_size=6).hexdigest()
+    return attempt_directory(run, attempt) / f".shipped-{digest}.json"

@@ -1,0 +1,252 @@
+"""One round of shipping: every file of the host that changed since it was shipped.
+
+At a directory, rows and logs grow in place. An object of a store is always written whole, so rows are written there
+only after they have grown by a part of their size, or after some minutes: the events of these minutes are there.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from traincope.errors import RunDirectoryError
+from traincope.live.shipping.exchange import missing_lines, renumbered, with_lines
+from traincope.live.shipping.journal import Journal, journal_path
+from traincope.live.shipping.limits import Rate, ShipSettings
+from traincope.live.shipping.selecting import SHARED, Piece, host_pieces
+from traincope.live.shipping.targets import Target
+from traincope.store.job.manifests import read_run_info
+from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory
+from traincope.store.lines import parse, read_object
+from traincope.store.places.ship_notes import ShipNote, content_of, left_path, shipped_name
+from traincope.topology import Host
+from traincope.whole_files import write_whole
+
+logger = logging.getLogger(__name__)
+
+LAUNCH_FILE = "launch.json"
+"""The launch that an attempt at a destination belongs to."""
+ROWS_GROWTH = 32
+"""Rows are written again after they grew by one in so many bytes, ..."""
+ROWS_SECONDS = 300.0
+"""... or after this time."""
+KEPT = frozenset({RUN_FILE, RANK_FILE, ROWS_FILE, *SHARED})
+"""Files that are never removed at a destination."""
+JOURNAL_SECONDS = 1.0
+MAX_ATTEMPTS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Result of one round."""
+
+    files: int
+    bytes: int
+    left_files: int
+    left_bytes: int
+
+
+class Shipper:
+    """Ships the files of one host in one attempt of a run to one destination."""
+
+    def __init__(
+        self, run: Path, *, attempt: int, host: Host, target: Target, settings: ShipSettings | None = None
+    ) -> None:
+        """Raises OSError if the journal cannot be read."""
+        self._run, self._attempt, self._host, self._target = run, attempt, host, target
+        self._settings = settings or ShipSettings()
+        self._journal = Journal(
+            journal_path(run, attempt=attempt, place=target.place, host=f"{host.name}/{host.boot_id}")
+        )
+        self._bytes = Rate(self._settings.bytes_per_second)
+        self._files = Rate(self._settings.files_per_second)
+        self._rows_at: dict[str, tuple[int, float]] = {}
+        """Rows -> their size, and when they were shipped."""
+
+    @property
+    def place(self) -> str:
+        return self._target.place
+
+    def round(self, *, last: bool = False, is_over: Callable[[], bool] = bool) -> Round:
+        """Ship what changed. `last`: ship all, because nothing will change any more.
+
+        Ends early once `is_over` returns true. Raises OSError, ServerError if the destination cannot be used; the next
+        round continues there.
+        """
+        began_wall_ns = time.time_ns()
+        pieces = host_pieces(self._run, self._host, attempt=self._attempt)
+        todo = [piece for piece in pieces if self._is_due(piece, last=last)]
+        files = num_bytes = 0
+        written_at = time.monotonic()
+        try:
+            for number, piece in enumerate(todo):
+                ready = self._files.wait(1, is_over=is_over) and self._bytes.wait(piece.size, is_over=is_over)
+                if is_over() or not ready:
+                    left = todo[number:]
+                    return self._noted(began_wall_ns, left=left, files=files, num_bytes=num_bytes, last=False)
+                self._ship(piece)
+                files, num_bytes = files + 1, num_bytes + piece.size
+                if time.monotonic() - written_at > JOURNAL_SECONDS:
+                    self._journal.write()
+                    written_at = time.monotonic()
+            self._remove({self._name_there(piece) for piece in pieces})
+        finally:
+            if files:
+                self._journal.write()
+        return self._noted(began_wall_ns, left=[], files=files, num_bytes=num_bytes, last=last)
+
+    def note_failure(self, problem: str) -> None:
+        """Write down on the node why the last round failed. Raises OSError."""
+        pieces = host_pieces(self._run, self._host, attempt=self._attempt)
+        left = [piece for piece in pieces if self._is_due(piece, last=True)]
+        self._write_left(self._note(at_wall_ns=0, complete=False, left=left, problem=problem))
+
+    def _is_due(self, piece: Piece, *, last: bool) -> bool:
+        name = self._known_name(piece)
+        if name is None or self._journal.shipped.get(name) != piece.state:
+            before = self._rows_at.get(piece.name)
+            if last or self._target.appends or not piece.is_rows or before is None:
+                return True
+            size, at = before
+            return piece.size < size or piece.size - size > size // ROWS_GROWTH or time.monotonic() - at > ROWS_SECONDS
+        return last and piece.is_shared
+
+    def _ship(self, piece: Piece) -> None:
+        name = self._name_there(piece)
+        if piece.is_shared:
+            self._merge(piece, name)
+        elif piece.name == RUN_FILE and self._is_foreign_manifest(piece):
+            pass
+        elif not self._extend(piece, name):
+            content = piece.content()
+            if content is None:
+                return
+            self._target.write(name, content)
+        if piece.is_rows:
+            self._rows_at[piece.name] = piece.size, time.monotonic()
+        self._journal.shipped[name] = piece.state
+
+    def _merge(self, piece: Piece, name: str) -> None:
+        local, there = renumbered(piece.content() or b"", self._journal.attempts), self._target.read(name) or b""
+        added = missing_lines(local, there)
+        if added:
+            self._target.write(name, with_lines(there, added))
+
+    def _is_foreign_manifest(self, piece: Piece) -> bool:
+        """Return whether the run's manifest there is of rank 0, which another host has."""
+        has_first = any(path.is_dir() for path in self._run.glob("attempt-*/rank-00000"))
+        return not has_first and self._target.read(piece.name) is not None
+
+    def _extend(self, piece: Piece, name: str) -> bool:
+        """Append what is new in a file that only grows. False if it must be written whole."""
+        before = self._journal.shipped.get(name, "").split("-")
+        now = piece.state.split("-")
+        if not self._target.appends or piece.path.suffix not in (".jsonl", ".log") or len(before) != 3:
+            return False
+        size, inode = int(before[0]), before[2]
+        if inode != now[2] or piece.size <= size:
+            return False
+        with piece.path.open("rb") as file:
+            file.seek(size)
+            return self._target.append(name, file.read(piece.size - size), at=size)
+
+    def _remove(self, present: set[str]) -> None:
+        """Remove files that this host shipped, and that are gone here: a segment that was compacted or given up, stacks
+        of a rank that has ended, a directory of before the rank had its place.
+        """
+        for name in sorted(self._journal.shipped.keys() - present):
+            if PurePosixPath(name).name not in KEPT:
+                self._target.remove(name)
+            del self._journal.shipped[name]
+
+    def _name_there(self, piece: Piece) -> str:
+        if piece.attempt is None:
+            return piece.name
+        return self._renamed(piece.name, self._attempt_there(piece.attempt))
+
+    def _known_name(self, piece: Piece) -> str | None:
+        """Name at the destination, if the number of its attempt there is known."""
+        if piece.attempt is None:
+            return piece.name
+        number = self._journal.attempts.get(piece.attempt)
+        return None if number is None else self._renamed(piece.name, number)
+
+    def _renamed(self, name: str, number: int) -> str:
+        _, _, rest = name.partition("/")
+        return f"{attempt_directory(Path(), number).name}/{rest}"
+
+    def _attempt_there(self, attempt: int) -> int:
+        """Number of an attempt at the destination: the first from `attempt` on that no other launch has.
+
+        A pod that starts again with an empty disk begins with attempt 0. All hosts of a launch find the same number,
+        because the launch has a name.
+        """
+        known = self._journal.attempts.get(attempt)
+        if known is not None:
+            return known
+        launch = self._launch(attempt)
+        for number in range(attempt, MAX_ATTEMPTS):
+            folder = attempt_directory(Path(), number).name
+            marker = f"{folder}/{LAUNCH_FILE}"
+            there = _launch_in(self._target.read(marker))
+            if there is None and self._target.has_folder(folder):
+                there = _launch_in(self._target.read(marker)) or ""  # another host of this launch may have begun
+            if there is None:
+                self._target.write(marker, json.dumps({"launch": launch}).encode() + b"\n")
+                there = launch
+            if there == launch:
+                self._journal.attempts[attempt] = number
+                self._journal.write()
+                return number
+        raise RunDirectoryError(f"{self.place} has {MAX_ATTEMPTS} attempts of other launches; ship to another place")
+
+    def _launch(self, attempt: int) -> str:
+        """Name of the launch that an attempt on this node belongs to."""
+        for manifest in sorted(attempt_directory(self._run, attempt).glob(f"rank-*/{RANK_FILE}")):
+            with suppress(RunDirectoryError):
+                launch = read_object(manifest).get("launch")
+                if isinstance(launch, str):
+                    return launch
+        return f"{read_run_info(self._run).id}-{attempt}"
+
+    def _noted(self, began_wall_ns: int, *, left: list[Piece], files: int, num_bytes: int, last: bool) -> Round:
+        """Write the notes about a round, at the destination last."""
+        note = self._note(at_wall_ns=began_wall_ns, complete=last and not left, left=left)
+        if not left:
+            there = ShipNote(
+                host=note.host,
+                at_wall_ns=note.at_wall_ns,
+                interval_seconds=note.interval_seconds,
+                complete=note.complete,
+            )
+            number = self._attempt_there(self._attempt)
+            self._target.write(
+                f"{attempt_directory(Path(), number).name}/{shipped_name(self._host)}", content_of(there)
+            )
+        self._write_left(note)
+        return Round(files=files, bytes=num_bytes, left_files=note.left_files, left_bytes=note.left_bytes)
+
+    def _note(self, *, at_wall_ns: int, complete: bool, left: list[Piece], problem: str | None = None) -> ShipNote:
+        return ShipNote(
+            host=self._host.name,
+            at_wall_ns=at_wall_ns,
+            interval_seconds=self._settings.interval_seconds,
+            complete=complete,
+            destination=self.place,
+            left_files=len(left),
+            left_bytes=sum(piece.size for piece in left),
+            problem=problem,
+        )
+
+    def _write_left(self, note: ShipNote) -> None:
+        path = left_path(attempt_directory(self._run, self._attempt), self._host, destination=self.place)
+        write_whole(path, content_of(note))
+
+
+def _launch_in(content: bytes | None) -> str | None:
+    raw = parse(content.decode(errors="replace")) if content is not None else None
+    launch = raw.get("launch") if isinstance(raw, dict) else None
+    return launch if isinstance(launch, str) else None
