@@ -21,11 +21,10 @@ class Journal:
         """Read the journal; empty if there is none that can be read. Raises OSError."""
         self._path = path
         raw = parse(path.read_text(errors="replace")) if path.exists() else None
-        self._is_valid = isinstance(raw, dict) and raw.get("version") == VERSION and isinstance(raw.get("files"), dict)
-        files = raw["files"] if self._is_valid else {}
-        attempts = raw.get("attempts") if self._is_valid else {}
+        values = raw if isinstance(raw, dict) and raw.get("version") == VERSION else {}
+        files, attempts = values.get("files", {}), values.get("attempts", {})
         self.shipped = {str(name): str(state) for name, state in files.items()}
-        self.attempts = {int(local): int(number) for local, number in (attempts or {}).items()}
+        self.attempts = {int(local): int(number) for local, number in attempts.items()}
         """Number of an attempt on this node -> its number at the destination."""
 
     def write(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Expired
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from traincope.errors import MissingDependencyError, ServerError, UsageError
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/]|/|$)", re.IGNORECASE)
 """The begin of a URL. A `Path` of a URL has lost one of its slashes."""
+FILE = "file"
+"""Scheme of URLs without a host."""
 ANSWER_SECONDS = 60.0
 """Longest wait for a listing or a small file."""
 TRANSFER_SECONDS = 600.0
@@ -47,7 +50,8 @@ def url_of(place: str | Path) -> str | None:
     match = URL.match(text)
     if match is None or (isinstance(place, Path) and place.exists()):
         return None
-    return f"{match[1].lower()}://{text[match.end() :]}".rstrip("/")
+    scheme, rest = match[1].lower(), text[match.end() :].strip("/")
+    return f"{scheme}:///{rest}" if scheme == FILE else f"{scheme}://{rest}"
 
 
 def check_url(url: str) -> None:
@@ -85,7 +89,6 @@ class RemoteFiles:
         self._is_store = bool(self._files.async_impl)
         """The libraries of object stores are asynchronous. Their writes are atomic, and they have no folders to make.
         """
-        self._calls = ThreadPool(TRANSFERS)
 
     def sizes(self, below: str = "") -> dict[str, RemoteFile]:
         """List all files below the URL, or below one of its folders, by name."""
@@ -147,7 +150,7 @@ class RemoteFiles:
     def _begin(self, do: Callable[[], Value]) -> "Future[Value]":
         """Call in one of the pool's threads. They do not keep the process alive: a library may never return."""
         future: Future[Value] = Future()
-        self._calls.apply_async(do, callback=future.set_result, error_callback=future.set_exception)
+        _pool().apply_async(do, callback=future.set_result, error_callback=future.set_exception)
         return future
 
     def _result(self, call: "Future[Value]", *, seconds: float) -> Value:
@@ -165,6 +168,11 @@ class RemoteFiles:
                 "the network"
             ) from error
         return call.result()
+
+
+@cache
+def _pool() -> ThreadPool:
+    return ThreadPool(TRANSFERS)
 
 
 def _getter(files: Any, path: str, target: Path) -> Callable[[], None]:

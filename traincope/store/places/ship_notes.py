@@ -119,7 +119,7 @@ def _note(raw: Any) -> ShipNote | None:
     if not isinstance(raw, dict):
         return None
     at_wall_ns, interval = raw.get("at_wall_ns"), raw.get("interval_seconds")
-    if type(at_wall_ns) is not int or type(interval) not in (int, float):
+    if type(at_wall_ns) is not int or not isinstance(interval, int | float):
         return None
     left_files, left_bytes = (raw.get(name) for name in ("left_files", "left_bytes"))
     return ShipNote(
