@@ -126,7 +126,7 @@ bench-overhead: setup
 
 # Ways to start a training. Their packages are installed into an environment of their own.
 test-launchers: setup
-	$(BIN)/python -m pytest -q -m launchers tests/launchers
+	$(BIN)/python -m pytest -q -m launchers tests/launchers tests/live/shipping
 
 test-kill: setup
 	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q -m 'not timing' tests/faults/test_kill_instants.py \

@@ -13,6 +13,7 @@ from types import FrameType
 from traincope.cli.quantities import quantity
 from traincope.errors import TraincopeError, UsageError
 from traincope.live.node.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
+from traincope.live.node.job_budget import job_budget
 from traincope.live.serve.finishing import finish
 from traincope.live.serve.observers import AgentLocation, make_observers, make_peers
 from traincope.live.serve.tile_handoff import ship_tiles
@@ -95,6 +96,7 @@ def _agent(arguments: argparse.Namespace, node: AgentLocation) -> Agent:
         expected_ranks=arguments.ranks,
         interval_seconds=arguments.interval,
         share_of_a_core=arguments.share,
+        job_budget=job_budget(os.environ),
     )
     peers = make_peers(None if arguments.key is None else _read_key(arguments.key))
     agent = Agent(options, observers=(*make_observers(node, peers=peers), FreezeGarbage()), copies=peers)

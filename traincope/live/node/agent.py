@@ -9,6 +9,7 @@ from time import monotonic_ns, process_time
 
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
+from traincope.live.node.job_budget import JobBudget
 from traincope.live.node.rank import RankTail, over
 from traincope.live.node.ready import PATIENCE_NS, last_arrived, last_marked, last_ready, progress
 from traincope.live.node.reducing import Reducer
@@ -50,6 +51,8 @@ class Options:
     share_of_a_core: float = SHARE_OF_A_CORE
     spent_seconds: Callable[[], float] = process_time
     """CPU time of this agent. By default that of the process, because answering scrapes is also its work."""
+    job_budget: JobBudget | None = None
+    """Disk budget of all records of the job; None: only the threads have one."""
     writes: bool = True
     """False: only read. Another agent owns the rows and segments."""
 
@@ -205,6 +208,8 @@ class Agent:
         try:
             for tail in tails:
                 self._retention.apply(tail)
+            if self._options.job_budget is not None and self._options.writes:
+                self._options.job_budget.apply(tails, world_size=read_run_info(self._options.run).world_size)
         except MissingDependencyError as error:
             logger.warning("segments are not compacted and take 56 bytes per event: %s", error)
             self._retention = NoRetention()

@@ -1,0 +1,122 @@
+"""Real ranks ship to moto's S3 on loopback. Their agent is killed in the middle, and the store stands still."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.live.processes import agents_of, the_agent_of, until
+from tests.s3 import BUCKET, S3, files, s3_server
+
+pytestmark = pytest.mark.launchers
+ROOT = Path(__file__).parents[3]
+URL = f"s3://{BUCKET}/runs"
+SECRET = "a-key-that-no-file-may-hold"
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3]:
+    with s3_server() as running:
+        yield running
+
+
+def variables(server: S3, tmp_path: Path, **more: str) -> Mapping[str, str]:
+    return {
+        **os.environ,
+        **server.environment,
+        "PYTHONPATH": str(ROOT),
+        "TRAINCOPE_AGENT": "on",
+        "TRAINCOPE_AGENT_INTERVAL": "0.5",
+        "TRAINCOPE_SHIP": URL,
+        "TRAINCOPE_SHIP_INTERVAL": "1",
+        "TRAINCOPE_SHIP_WAIT": "120",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        **more,
+    }
+
+
+def training(run: Path, *, steps: int, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    words = [BIN / "torchrun", "--nproc-per-node", "2", "--standalone", "-m", "tests.live.peers.training"]
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [*words, run, "-1", "/nowhere"],
+            env={**environment, "STEPS": str(steps)},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def traincope(*words: object, environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+    command = [str(BIN / "traincope"), *map(str, words)]
+    return subprocess.run(command, env={**environment, "TRAINCOPE_SHIP": ""}, capture_output=True, check=False)
+
+
+def report(place: object, environment: Mapping[str, str]) -> bytes:
+    ended = traincope("report", place, "--format", "json", environment=environment)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def objects(server: S3, run: Path) -> set[str]:
+    return {path.split("/", 3)[3] for path in files(server).find(f"{BUCKET}/runs/{run.name}")}
+
+
+def test_the_report_of_the_store_is_that_of_the_run(server: S3, tmp_path: Path) -> None:
+    run, environment = tmp_path / "whole", variables(server, tmp_path)
+    process = training(run, steps=60, environment=environment, log=tmp_path / "log")
+    assert process.wait() == 0, (tmp_path / "log").read_text()
+    until(lambda: not agents_of(run), "the agent's end")
+    assert report(f"{URL}/whole", environment) == report(run, environment)
+    (listed,) = json.loads(traincope("ls", URL, "--format", "json", environment=environment).stdout)
+    assert (listed["path"], listed["state"], listed["world_size"]) == (f"{URL}/whole", "done", 2)
+    query = ("select count(*) as n from steps", "--format", "json")
+    of_store, of_run = (traincope("sql", place, *query, environment=environment) for place in (f"{URL}/whole", run))
+    assert (of_store.returncode, of_store.stdout) == (0, of_run.stdout)
+    recorded = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert SECRET.encode() not in recorded + b"".join(
+        files(server).cat(f"{BUCKET}/runs/whole", recursive=True).values()
+    )
+
+
+def test_another_command_continues_a_shipment_whose_agent_was_killed(server: S3, tmp_path: Path) -> None:
+    run, environment = tmp_path / "killed", variables(server, tmp_path)
+    process = training(run, steps=400, environment=environment, log=tmp_path / "log")
+    until(lambda: len(objects(server, run)) > 3, "the first objects")
+    server.process.send_signal(signal.SIGSTOP)
+    agent = the_agent_of(run)
+    os.kill(agent, signal.SIGKILL)
+    server.process.send_signal(signal.SIGCONT)
+    assert process.wait() == 0, (tmp_path / "log").read_text()
+    assert b"not all records were shipped" in (tmp_path / "log").read_bytes()
+    doctor = traincope("doctor", run, environment=environment).stdout.decode()
+    assert "not shipped" in doctor
+    ended = traincope("ship", run, environment=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert report(f"{URL}/killed", environment) == report(run, environment)
+
+
+def test_a_store_that_does_not_answer_delays_no_step_and_the_exit_only_so_long(server: S3, tmp_path: Path) -> None:
+    run = tmp_path / "silent"
+    environment = variables(server, tmp_path, TRAINCOPE_SHIP_WAIT="1")
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        process = training(run, steps=60, environment=environment, log=tmp_path / "log")
+        assert process.wait() == 0, (tmp_path / "log").read_text()
+        for agent in agents_of(run):
+            os.kill(agent, signal.SIGKILL)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    assert objects(server, run) == set()
+    assert b"not all records were shipped" in (tmp_path / "log").read_bytes()
+    document = json.loads(report(run, environment))
+    assert document["recorder"]["problems"] == []
+    assert traincope("ship", run, environment=environment).returncode == 0
+    assert json.loads(report(f"{URL}/silent", environment)) == document
