@@ -81,6 +81,8 @@ class AgentCommand:
             named = None if shipping is None else shipping.finish(is_stopping=agent.stopping)
             place = named or run
             tiles = None if agent.stopping else _finish(place, attempt, disk_budget_bytes=arguments.disk_budget)
+            if shipping is not None and tiles is not None:
+                shipping.ship_report()
         finally:
             remove_lock(lock_path(job), lock)
         if tiles is not None:

@@ -10,6 +10,7 @@ from traincope.cli.served import REQUIRED_PACKAGES, access_of, add_server_argume
 from traincope.errors import MissingDependencyError
 from traincope.live.serve.watching import Watcher
 from traincope.store.job.requesting import last_attempt
+from traincope.store.places.node_local import recorded_at
 from traincope.store.reading import find_run
 
 
@@ -29,7 +30,7 @@ class Live:
                 raise MissingDependencyError(
                     f"the page needs {package}, which is not installed: pip install 'traincope[view]'"
                 )
-        run = find_run(arguments.run_directory).resolve()
+        run = find_run(recorded_at(arguments.run_directory)).resolve()
         watcher = Watcher(run, attempt=last_attempt(run))
         watcher.start()
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -11,6 +11,7 @@ from traincope.store.job.manifests import read_run_info
 from traincope.store.job.requesting import JobProgress, job_progress, recent_steps, request_window
 from traincope.store.job.requests import MAX_STEPS, Cause, WindowRequest
 from traincope.store.layout import REQUESTS_FILE, attempt_directory, rank_number, window_file
+from traincope.store.places.node_local import recorded_at
 from traincope.store.reading import find_run
 from traincope.units import count, duration, numbers
 
@@ -54,7 +55,7 @@ class Profile:
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.kernels and arguments.steps > MAX_KERNEL_STEPS:
             raise UsageError(f"a run traces the kernels of at most {MAX_KERNEL_STEPS} steps; give a smaller --steps")
-        run = find_run(arguments.run_directory).resolve()
+        run = find_run(recorded_at(arguments.run_directory)).resolve()
         world_size, largest = read_run_info(run).world_size, max(arguments.stacks, default=0)
         if largest >= world_size:
             raise UsageError(f"{run} has no rank {largest}; give --stacks ranks from 0 to {world_size - 1}")

@@ -44,6 +44,11 @@ class AgentShipping:
             logger.warning("records that were shipped stay in %s: %s", self.run, error)
         return self.named
 
+    def ship_report(self) -> None:
+        """Ship the report that was written after the last round, if the run is still here."""
+        if self.named is None:
+            self.loop.finish(within_seconds=STOPPED_SECONDS)
+
 
 def begin_shipping(run: Path, *, attempt: int, environment: Mapping[str, str]) -> AgentShipping | None:
     """Begin to ship this host's files, if the run goes anywhere. What prevents it is logged."""
