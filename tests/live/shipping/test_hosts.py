@@ -19,13 +19,16 @@ from traincope.store.reading import find_run
 REASON = why_not()
 pytestmark = [pytest.mark.launchers, pytest.mark.skipif(bool(REASON), reason=REASON)]
 TRAINCOPE = (sys.executable, "-m", "traincope.cli.main")
-TRAINING = ("tests.live.peers.training", -1, "/nowhere")
+PAUSED_STEP = 20
 INTERVAL_SECONDS = 2
 
 
 @contextmanager
-def job(tmp_path: Path, *, steps: int, **variables: str) -> Iterator[tuple[tuple[MadeHost, ...], Job]]:
-    """A job of hosts a and b. Each has its own $TMPDIR, on a disk that outlives it."""
+def job(
+    tmp_path: Path, *, steps: int, pauses: bool = False, **variables: str
+) -> Iterator[tuple[tuple[MadeHost, ...], Job]]:
+    """A job of hosts a and b. Each has its own $TMPDIR, on a disk that outlives it. `pauses`: until `resume` exists."""
+    training = ("tests.live.peers.training", PAUSED_STEP if pauses else -1, tmp_path / "resume")
     settings = {
         "STEPS": str(steps),
         "TMPDIR": str(tmp_path / "disk"),
@@ -39,7 +42,7 @@ def job(tmp_path: Path, *, steps: int, **variables: str) -> Iterator[tuple[tuple
     with hosts("a", "b") as made:
         for host in made:
             host.mount(disk_of(tmp_path, host.name), tmp_path / "disk")
-        with started(tmp_path, made, training=TRAINING, shared=True, **settings) as running:
+        with started(tmp_path, made, training=training, shared=True, **settings) as running:
             yield made, running
 
 
@@ -104,12 +107,13 @@ def test_a_lost_host_costs_at_most_what_followed_its_last_shipping(tmp_path: Pat
 
 
 def test_a_killed_agents_records_stay_and_are_shipped_by_hand(tmp_path: Path) -> None:
-    with job(tmp_path, steps=150, TRAINCOPE_SHIP_WAIT="1") as (made, running):
+    with job(tmp_path, steps=40, pauses=True, TRAINCOPE_SHIP_WAIT="1") as (made, running):
         run = running.runs["a"]
         running.until(lambda: len(list(run.glob("attempt-000/shipped-b-*.json"))) == 1, "b's first shipping")
         agents = subprocess.run(made[1].command("pgrep", "-f", "commands.agent import"), capture_output=True, text=True)
-        for pid in agents.stdout.split():
-            made[1].run("kill", "-9", pid)
+        assert agents.stdout.split()
+        made[1].run("kill", "-9", *agents.stdout.split())
+        (tmp_path / "resume").touch()
         for process in running.processes.values():
             assert process.wait() == 0, running.all_logs()
         assert "ship them with `traincope ship" in running.logs["b"].read_text()

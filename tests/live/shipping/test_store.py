@@ -42,11 +42,18 @@ def variables(server: S3, tmp_path: Path, **more: str) -> Mapping[str, str]:
     }
 
 
-def training(run: Path, *, steps: int, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+PAUSED_STEP = 20
+
+
+def training(
+    run: Path, *, steps: int, environment: Mapping[str, str], log: Path, resume: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """`resume`: in one step the ranks wait for this file."""
+    pause = ("-1", "/nowhere") if resume is None else (str(PAUSED_STEP), str(resume))
     words = [BIN / "torchrun", "--nproc-per-node", "2", "--standalone", "-m", "tests.live.peers.training"]
     with log.open("wb") as file:
         return subprocess.Popen(
-            [*words, run, "-1", "/nowhere"],
+            [*words, run, *pause],
             env={**environment, "STEPS": str(steps)},
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -88,12 +95,14 @@ def test_the_report_of_the_store_is_that_of_the_run(server: S3, tmp_path: Path) 
 
 def test_another_command_continues_a_shipment_whose_agent_was_killed(server: S3, tmp_path: Path) -> None:
     run, environment = tmp_path / "killed", variables(server, tmp_path)
-    process = training(run, steps=400, environment=environment, log=tmp_path / "log")
+    resume = tmp_path / "resume"
+    process = training(run, steps=40, environment=environment, log=tmp_path / "log", resume=resume)
     until(lambda: len(objects(server, run)) > 3, "the first objects")
     server.process.send_signal(signal.SIGSTOP)
     agent = the_agent_of(run)
     os.kill(agent, signal.SIGKILL)
     server.process.send_signal(signal.SIGCONT)
+    resume.touch()
     assert process.wait() == 0, (tmp_path / "log").read_text()
     assert b"not all records were shipped" in (tmp_path / "log").read_bytes()
     doctor = traincope("doctor", run, environment=environment).stdout.decode()
