@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from traincope.events import Kind
-from traincope.live.shipping.shipper import LAUNCH_FILE, Shipper
+from traincope.live.shipping.selecting import LAUNCH_FILE
+from traincope.live.shipping.shipper import Shipper
 from traincope.live.shipping.targets import Directory
 from traincope.record.segments.writer import CAPACITY
 from traincope.store import RECORD_DTYPE, read_run

@@ -41,7 +41,10 @@ class Ship:
         chosen = known if arguments.url is None else Destinations(named=None, url=run_url(arguments.url, run))
         require(chosen, run)
         settings = ShipSettings.read(os.environ)
-        for attempt in _attempts(run):
+        attempts = _attempts(run)
+        if not attempts:
+            raise UsageError(f"{run} has no records of ranks; copy its few files with the store's own tools")
+        for attempt in attempts:
             if is_locked(lock_path(job_name(run, attempt=attempt))):
                 raise UsageError(f"the agent of this node ships {run} already; wait for its end")
             hosts = _hosts(run, attempt)

@@ -24,6 +24,7 @@ from traincope.store.layout import (
     INJECTED_FILE,
     LAUNCHER_FILE,
     LEVEL_FILE,
+    METRICS_FILES,
     NAMES_FILE,
     PEER_FILES,
     PROVISIONAL,
@@ -31,18 +32,22 @@ from traincope.store.layout import (
     REQUESTS_FILE,
     ROWS_FILE,
     RUN_FILE,
+    SCALARS_FILES,
     SEGMENT,
     SIGNAL_FILES,
     STACKS_FILE,
     TILES_DIRECTORY,
     attempt_directory,
     attempt_number,
-    host_in_a_name,
+    metrics_file,
+    scalars_file,
 )
 from traincope.store.places.ship_notes import LEFT_FILES, SHIPPED_FILES
 from traincope.store.segments.segments import HEADER_BYTES, segment_content
 from traincope.topology import Host
 
+LAUNCH_FILE = "launch.json"
+"""The launch that an attempt at a destination belongs to."""
 RESERVED_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
 """Size of a segment that may still be written."""
 SHARED = frozenset({LAUNCHER_FILE, REQUESTS_FILE, INJECTED_FILE, HANGS_FILE})
@@ -102,10 +107,9 @@ def host_pieces(run: Path, host: Host, *, attempt: int) -> list[Piece]:
         pieces += _pieces(directory, run=run)
     if attempt_directory(run, attempt).is_dir():
         pieces += _attempt_pieces(attempt_directory(run, attempt), host, run=run)
-    has_first = any(directory.name.endswith("rank-00000") for directory in ranks)
-    for name in (RUN_FILE, LAUNCHER_FILE, REQUESTS_FILE, INJECTED_FILE):
-        if name != RUN_FILE or has_first or not ranks:
-            pieces += _one(run / name, run=run)
+    for path in run.iterdir():
+        if not _is_of_another(path, host):
+            pieces += _one(path, run=run)
     for path in run.glob(f"{TILES_DIRECTORY}/*/*.json"):
         pieces += _one(path, run=run)
     return sorted(pieces, key=lambda piece: (piece.order, piece.name))
@@ -135,13 +139,18 @@ def _attempt_pieces(attempt: Path, host: Host, *, run: Path) -> Iterator[Piece]:
     """Notes and copies that this host's agent wrote."""
     own = file_name_of(host)
     for path in attempt.iterdir():
-        if path.is_dir():
-            continue
-        is_own = path.name == HANGS_FILE or host_in_a_name(host.name) in path.name
-        if is_own and not any(path.match(pattern) for pattern in (LEFT_FILES, SHIPPED_FILES, PEER_FILES)):
+        if not _is_of_another(path, host):
             yield from _one(path, run=run)
     for directory in (*attempt.glob(f"witness/*-by-{own}"), *attempt.glob(f"compared/{own}")):
         yield from _pieces(directory, run=run)
+
+
+def _is_of_another(path: Path, host: Host) -> bool:
+    """Return whether a file is of another host's agent, or of no use elsewhere."""
+    if any(path.match(pattern) for pattern in (LEFT_FILES, SHIPPED_FILES, PEER_FILES, LAUNCH_FILE)):
+        return True
+    is_named_by_host = path.match(METRICS_FILES) or path.match(SCALARS_FILES)
+    return is_named_by_host and path.name not in (metrics_file(host.name), scalars_file(host.name))
 
 
 def _pieces(directory: Path, *, run: Path) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ from traincope.errors import RunDirectoryError
 from traincope.live.shipping.exchange import missing_lines, renumbered, with_lines
 from traincope.live.shipping.journal import Journal, journal_path
 from traincope.live.shipping.limits import Rate, ShipSettings
-from traincope.live.shipping.selecting import SHARED, Piece, host_pieces
+from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, Piece, host_pieces
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory
@@ -27,8 +27,6 @@ from traincope.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
-LAUNCH_FILE = "launch.json"
-"""The launch that an attempt at a destination belongs to."""
 ROWS_GROWTH = 32
 """Rows are written again after they grew by one in so many bytes, ..."""
 ROWS_SECONDS = 300.0

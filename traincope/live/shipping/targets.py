@@ -6,7 +6,7 @@ from typing import Protocol
 
 from traincope.private_files import file_mode, make_directory
 from traincope.store.places.remote import RemoteFiles
-from traincope.whole_files import aside_path, write_whole
+from traincope.whole_files import write_whole
 
 
 class Target(Protocol):
@@ -51,9 +51,6 @@ class Directory:
     def write(self, name: str, content: bytes) -> None:
         path = self._root / name
         make_directory(path.parent, exist_ok=True)
-        for leftover in path.parent.glob(f".{path.name}.*.new"):
-            if leftover != aside_path(path):
-                leftover.unlink(missing_ok=True)  # of an agent that was killed while it wrote
         write_whole(path, content)
 
     def append(self, name: str, content: bytes, *, at: int) -> bool:

@@ -11,12 +11,14 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Expired
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from traincope.errors import MissingDependencyError, ServerError, UsageError
+
+if TYPE_CHECKING:
+    from multiprocessing.pool import ThreadPool
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/]|/|$)", re.IGNORECASE)
 """The begin of a URL. A `Path` of a URL has lost one of its slashes."""
@@ -171,7 +173,9 @@ class RemoteFiles:
 
 
 @cache
-def _pool() -> ThreadPool:
+def _pool() -> "ThreadPool":
+    from multiprocessing.pool import ThreadPool  # here, because training processes check URLs only
+
     return ThreadPool(TRANSFERS)
 
 
