@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from traincope.store.lines import read_object
 from traincope.store.reading import find_run
 
 REASON = why_not()
-pytestmark = [pytest.mark.launchers, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = [pytest.mark.launchers, pytest.mark.timeout(1800), pytest.mark.skipif(bool(REASON), reason=REASON)]
 TRAINCOPE = (sys.executable, "-m", "traincope.cli.main")
+DEADLINE_SECONDS = 800.0
 PAUSED_STEP = 20
 INTERVAL_SECONDS = 2
 
@@ -44,6 +46,15 @@ def job(
             host.mount(disk_of(tmp_path, host.name), tmp_path / "disk")
         with started(tmp_path, made, training=training, shared=True, **settings) as running:
             yield made, running
+
+
+def until(running: Job, true: Callable[[], bool], what: str) -> None:
+    """Poll while all launchers run. A busy machine may take minutes to import torch four times."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not true():
+        assert all(process.poll() is None for process in running.processes.values()), running.all_logs()
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}\n{running.all_logs()}"
+        time.sleep(0.2)
 
 
 def disk_of(tmp_path: Path, host: str) -> Path:
@@ -89,9 +100,9 @@ def test_a_lost_host_costs_at_most_what_followed_its_last_shipping(tmp_path: Pat
     """The host's disk outlives it here, so that what it had recorded is known."""
     with job(tmp_path, steps=100_000) as (made, running):
         run = running.runs["a"]
-        running.until(lambda: len(list(run.glob("attempt-000/shipped-b-*.json"))) == 1, "b's first shipping")
+        until(running, lambda: len(list(run.glob("attempt-000/shipped-b-*.json"))) == 1, "b's first shipping")
         first = note(run, "b")["at_wall_ns"]
-        running.until(lambda: note(run, "b")["at_wall_ns"] != first, "b's second shipping")
+        until(running, lambda: note(run, "b")["at_wall_ns"] != first, "b's second shipping")
         made[1].kill()
         recorded, shipped = rank_of(local_run(tmp_path, "b"), 1), rank_of(run, 1)
         shipped_until_ns = note(run, "b")["at_wall_ns"]
@@ -109,7 +120,7 @@ def test_a_lost_host_costs_at_most_what_followed_its_last_shipping(tmp_path: Pat
 def test_a_killed_agents_records_stay_and_are_shipped_by_hand(tmp_path: Path) -> None:
     with job(tmp_path, steps=40, pauses=True, TRAINCOPE_SHIP_WAIT="1") as (made, running):
         run = running.runs["a"]
-        running.until(lambda: len(list(run.glob("attempt-000/shipped-b-*.json"))) == 1, "b's first shipping")
+        until(running, lambda: len(list(run.glob("attempt-000/shipped-b-*.json"))) == 1, "b's first shipping")
         agents = subprocess.run(made[1].command("pgrep", "-f", "commands.agent import"), capture_output=True, text=True)
         assert agents.stdout.split()
         made[1].run("kill", "-9", *agents.stdout.split())

@@ -13,7 +13,7 @@ import pytest
 from tests.live.processes import agents_of, the_agent_of, until
 from tests.s3 import BUCKET, S3, files, s3_server
 
-pytestmark = pytest.mark.launchers
+pytestmark = [pytest.mark.launchers, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
 URL = f"s3://{BUCKET}/runs"
 SECRET = "a-key-that-no-file-may-hold"

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,14 @@ def test_the_environment_can_only_switch_the_agent_off(
     assert resolved_agent(Options(agent=given)) is expected
 
 
-def test_the_agents_environment_does_not_record_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agents_environment_does_not_record_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINCOPE_NOTES", "/notes")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    expected = starting._environment()
+    monkeypatch.setenv("TRAINCOPE_SHIP", "off")
+    place = Place(rank=0, world_size=1, run_id="a", run=tmp_path, attempt=0, directory=tmp_path)
+    assert "TRAINCOPE_SHIP" not in starting._environment(place, ship=None)
+    expected = starting._environment(replace(place, named=tmp_path / "named"), ship="s3://bucket/runs")
+    assert (expected["TRAINCOPE_SHIP"], expected["TRAINCOPE_NAMED"]) == ("s3://bucket/runs", f"{tmp_path}/named")
     assert "TRAINCOPE_NOTES" not in expected
     assert (expected["TRAINCOPE"], expected["OMP_NUM_THREADS"]) == ("off", "1")
     assert starting._local_ranks() == ("--ranks", "4")
