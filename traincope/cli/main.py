@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "mcp": "mcp:Mcp",
     "agent": "agent:AgentCommand",
     "plan": "plan:Plan",
+    "preflight": "preflight:Preflight",
     "import": "import_:Import",
     "ship": "ship:Ship",
     "export": "export:Export",

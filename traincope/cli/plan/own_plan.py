@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
-from traincope.engine.model.shape import transformer
+from traincope.engine.model.shape import planned_layout, transformer
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 
 
@@ -21,7 +19,7 @@ def read_own_plan(path: Path) -> TrainingPlan:
     return TrainingPlan(
         framework="traincope",
         shape=shape,
-        layout=_layout(config),
+        layout=planned_layout(config),
         tp=config.parallel.tp,
         pp=config.parallel.pp,
         vocabulary=shape.vocabulary,
@@ -40,24 +38,4 @@ def read_own_plan(path: Path) -> TrainingPlan:
         capacity_factor=None if experts is None else experts.capacity_factor,
         balance=None if experts is None else experts.balance,
         watches_stragglers=True,
-    )
-
-
-def _layout(config: Config) -> Layout:
-    parallel, train = config.parallel, config.train
-    microbatches = parallel.microbatches * train.accumulation
-    sharded = 1 if parallel.pp > 1 else config.fsdp.stage
-    return Layout(
-        dp=parallel.replicas,
-        tp=parallel.tp,
-        pp=parallel.pp,
-        cp=parallel.cp,
-        ep=parallel.ep,
-        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
-        sequence_parallel=parallel.sequence_parallel,
-        cp_method=parallel.cp_method,
-        schedule=parallel.schedule,
-        virtual=parallel.virtual,
-        microbatches=microbatches,
-        micro_batch=train.batch // parallel.replicas // microbatches,
     )

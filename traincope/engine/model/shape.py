@@ -1,6 +1,7 @@
-"""Shapes of the configured model, in the form that the formulas of `plan` take."""
+"""Shapes of the configured model, and its layout, in the form that the formulas of `plan` take."""
 
 from traincope.engine.config import Config, ExpertsConfig
+from traincope.plan.layout.layout import Layout
 from traincope.plan.model.rates import Amounts, whole_sequences
 from traincope.plan.model.transformer import Experts, Transformer
 
@@ -31,3 +32,24 @@ def _experts(config: ExpertsConfig, *, shared_ffn: int) -> Experts:
 def max_amounts(config: Config) -> Amounts:
     """Largest amounts of a step: whole sequences without documents, and no token dropped by an expert."""
     return whole_sequences(transformer(config), tokens=config.tokens_per_step)
+
+
+def planned_layout(config: Config) -> Layout:
+    """Layout of the configured training. A pipeline's microbatches include those of accumulation."""
+    parallel, train = config.parallel, config.train
+    microbatches = parallel.microbatches * train.accumulation
+    sharded = 1 if parallel.pp > 1 else config.fsdp.stage
+    return Layout(
+        dp=parallel.replicas,
+        tp=parallel.tp,
+        pp=parallel.pp,
+        cp=parallel.cp,
+        ep=parallel.ep,
+        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
+        sequence_parallel=parallel.sequence_parallel,
+        cp_method=parallel.cp_method,
+        schedule=parallel.schedule,
+        virtual=parallel.virtual,
+        microbatches=microbatches,
+        micro_batch=train.batch // parallel.replicas // microbatches,
+    )

@@ -1,0 +1,1 @@
+"""Tests of `traincope.preflight`: pure functions against answers by hand, and real ranks."""

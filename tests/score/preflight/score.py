@@ -1,0 +1,60 @@
+"""python -m tests.score.preflight.score: faults that `traincope preflight` finds and names, and names that are false.
+
+Four hosts of namespaces, each with a rank, a name and a network of its own (root needed), measure one preflight per
+trial. A trial is right if the judgement names the injected fault and nothing else.
+"""
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.live.peers.hosts import why_not
+from tests.score.preflight.cases import Kind, trials
+from tests.score.preflight.machine import machine
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--cases", type=int, default=20, help="trials of each kind of fault")
+    parser.add_argument("--healthy", type=int, default=20)
+    options = parser.parse_args()
+    if why_not():
+        print(f"not scored: {why_not()}")
+        return 1
+    rng = random.Random(options.seed)
+    chosen = list(trials(rng, count=options.cases, healthy=options.healthy))
+    rng.shuffle(chosen)
+    print(f"seed {options.seed}, {len(chosen)} trials, {os.cpu_count()} cores", flush=True)
+    counts: dict[Kind, Counter[str]] = defaultdict(Counter)
+    with machine(Path(tempfile.mkdtemp(prefix="preflight-"))) as made:
+        for number, trial in enumerate(chosen):
+            names, answer = made.run(trial)
+            found = all(name in names for name in trial.right_names)
+            false = [name for name in names if name not in trial.right_names]
+            counts[trial.kind].update(trials=1, found=found, false=bool(false))
+            verdict = "right" if found and not false else "FALSE" if false else "missed"
+            print(f"{number:3d} {trial}: {verdict} {answer['names']} in {answer['seconds']:.0f} s", flush=True)
+    print(*_lines(counts), sep="\n")
+    wrong = sum(each["trials"] - each["found"] + each["false"] for each in counts.values())
+    return int(wrong > 0)
+
+
+def _lines(counts: dict[Kind, Counter[str]]) -> Iterator[str]:
+    yield "| injected | trials | found and named | trials with a false name |"
+    yield "|---|---|---|---|"
+    for kind in Kind:
+        each = counts[kind]
+        if each["trials"]:
+            found = "-" if kind is Kind.HEALTHY else each["found"]
+            yield f"| {kind} | {each['trials']} | {found} | {each['false']} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

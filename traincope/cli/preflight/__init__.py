@@ -1,0 +1,1 @@
+"""`traincope preflight`: its options, one rank of it, and its answer."""
