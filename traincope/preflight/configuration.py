@@ -1,4 +1,4 @@
-"""What the judging needs to know of a configuration of `traincope train`."""
+"""Facts of a configuration of `traincope train` that the judging needs."""
 
 from traincope.engine.config import Config
 from traincope.engine.model.shape import planned_layout, transformer

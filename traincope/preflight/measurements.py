@@ -1,4 +1,4 @@
-"""What the ranks of a preflight measured, gathered from all of them. Times are seconds."""
+"""Measurements of a preflight, gathered from all ranks. Times are seconds."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -52,7 +52,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a rank runs."""
+    """Host and device of a rank."""
 
     rank: int
     host: str
@@ -72,7 +72,7 @@ class Rate:
     amount: float
     """FLOPs or bytes of one repetition."""
     seconds: dict[Round, tuple[float, ...]]
-    """Fastest repetition in each repeat."""
+    """One repetition in each repeat: the fastest on a CPU, the median on a GPU."""
     dtype: str | None = None
     """Type of the factors of a product."""
 
@@ -86,7 +86,7 @@ class PairTime:
     round: Round
     num_bytes: int
     seconds: tuple[float, ...]
-    """Fastest message in each repeat."""
+    """One message in each repeat, as in `Rate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class SweepTime:
     num_bytes: int
     """Bytes as nccl-tests count them (`plan.layout.bus`)."""
     seconds: tuple[float, ...]
-    """Fastest call in each repeat."""
+    """One call in each repeat, as in `Rate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Measurements:
     """All that was measured."""
 
     places: tuple[Place, ...]
-    """Of all ranks, in their order."""
+    """Places of all ranks, in their order."""
     neighbours: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Mesh axis -> pairs of neighbours on it."""
     rates: tuple[Rate, ...] = ()

@@ -1,4 +1,4 @@
-"""Which ranks exchange messages with each other, and when: pairings in which each rank has at most one partner.
+"""Pairings: ranks that exchange messages at the same time, each with at most one partner.
 
 The first round covers every pair of a small job, and the neighbours on every mesh axis of a large one. The second
 round pairs the ranks of slow pairs with each other again, and with partners whose own messages were not slow. A slow

@@ -61,7 +61,7 @@ def _verdict(judgement: Judgement, measured: Measurements, console: Console) -> 
         styled = Text(word, style=GOOD if word == PASS else f"bold {SEVERE}").append_text(text(f" {rest}", "not bold"))
         console.print(Trimmed(indented([styled])), end="")
     if not judgement.comparable:
-        few = f"with fewer than {MIN_COMPARABLE} ranks, a slow rank or link cannot be told from a fast one"
+        few = f"with fewer than {MIN_COMPARABLE} ranks, nothing can be compared, so no rank or link is named"
         console.print(Trimmed(indented([Text(few, style="dim")])), end="")
 
 

@@ -9,10 +9,14 @@ from itertools import combinations
 from traincope.preflight.judging.findings import Kind as Name
 
 RANKS = 4
+STEPS = 6
+"""Steps of the training, where a stage may be named. The other faults are trials of ranks and links alone."""
+NETWORKS = 4
+"""Trials of the other faults per trial of a slow network."""
 
 
 class Kind(StrEnum):
-    """What is injected."""
+    """The injected fault."""
 
     RANK = "slow rank"
     """Its products take longer."""
@@ -37,7 +41,7 @@ class Trial:
 
     kind: Kind
     ranks: tuple[int, ...] = ()
-    """Where: a rank, the two ends of a link, or the rank of a stage."""
+    """The place: a rank, the two ends of a link, or the rank of a stage."""
     factor: float = 1.0
     """Multiple of the time of a product or of a stage's sleep."""
     megabits: int = 0
@@ -51,6 +55,7 @@ class Trial:
     def message(self) -> dict[str, object]:
         """The faults that the ranks inject into themselves."""
         return {
+            "steps": STEPS if self.kind in (Kind.STAGE, Kind.HEALTHY) else 0,
             "slow_ranks": list(self.ranks) if self.kind is Kind.RANK else [],
             "factor": self.factor,
             "stages": {str(rank): self.factor for rank in self.ranks} if self.kind is Kind.STAGE else {},
@@ -63,11 +68,12 @@ class Trial:
 
 
 def trials(rng: random.Random, *, count: int, healthy: int) -> Iterator[Trial]:
-    """`count` trials of each fault, and healthy ones."""
-    for _ in range(count):
+    """`count` trials of each fault, fewer of slow networks, and healthy ones."""
+    for number in range(count):
         yield Trial(kind=Kind.RANK, ranks=(rng.randrange(RANKS),), factor=rng.uniform(2.0, 4.0))
         yield Trial(kind=Kind.LINK, ranks=rng.choice(list(combinations(range(RANKS), 2))), megabits=_slow(rng))
-        yield Trial(kind=Kind.NETWORK, ranks=(rng.randrange(RANKS),), megabits=_slow(rng))
+        if number % NETWORKS == 0:
+            yield Trial(kind=Kind.NETWORK, ranks=(rng.randrange(RANKS),), megabits=_slow(rng))
         yield Trial(kind=Kind.STAGE, ranks=(rng.randrange(RANKS),), factor=rng.uniform(2.5, 4.0))
     for _ in range(healthy):
         yield Trial(kind=Kind.HEALTHY)

@@ -2,6 +2,7 @@
 
 Rank 0 answers each with one line, the names of the judgement. A slow rank takes a multiple of the time of each matrix
 product. Every stage sleeps in each forward, because there are more ranks than cores; a long one sleeps longer.
+Collectives are left out: nothing is named by them.
 """
 
 import json
@@ -22,10 +23,10 @@ from traincope.engine.trainer import Trainer
 from traincope.preflight.configuration import configured
 from traincope.preflight.judging.judgement import judge
 from traincope.preflight.measurements import Settings
-from traincope.preflight.measuring.measure import measure
+from traincope.preflight.measuring import measure as measuring
+from traincope.preflight.measuring.messages import BYTES_ON_CPU
 
 STAGE_SECONDS = 0.03
-SETTINGS = Settings(steps=10, alarm_ratio=1.0, repeats=3)
 
 
 def main(config: Config) -> None:
@@ -34,16 +35,23 @@ def main(config: Config) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         trial = json.loads(line)
+        settings = Settings(steps=trial["steps"], alarm_ratio=1.0, repeats=3)
         started = time.monotonic()
         with ExitStack() as faults:
             faults.enter_context(patch.object(Trainer, "__init__", sleeping(trial["stages"])))
             if environment.rank in trial["slow_ranks"]:
                 faults.enter_context(patch.object(torch, "mm", slowed(torch.mm, trial["factor"])))
-            measured = measure(config, SETTINGS, local_rank=0, device=device, report=lambda _: None)
+            faults.enter_context(patch.object(measuring, "measure_collectives", lambda *_, **__: ()))
+            measured = measuring.measure(config, settings, local_rank=0, device=device, report=lambda _: None)
         if environment.rank == 0:
-            judgement = judge(measured, configured(config), SETTINGS)
+            judgement = judge(measured, configured(config), settings)
             names = [[each.kind, list(each.ranks), each.factor] for each in judgement.findings]
-            print(json.dumps({"names": names, "seconds": time.monotonic() - started}), flush=True)
+            large = [each for each in measured.pairs if each.num_bytes == max(BYTES_ON_CPU)]
+            pairs = {
+                f"{each.round} {each.ranks}": [round(1e3 * seconds, 2) for seconds in each.seconds] for each in large
+            }
+            answer = {"names": names, "seconds": time.monotonic() - started, "milliseconds": pairs}
+            print(json.dumps(answer), flush=True)
 
 
 def slowed(product: Callable[..., Any], factor: float) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ trial. A trial is right if the judgement names the injected fault and nothing el
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ def main() -> int:
     if why_not():
         print(f"not scored: {why_not()}")
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the hosts end with their context
     rng = random.Random(options.seed)
     chosen = list(trials(rng, count=options.cases, healthy=options.healthy))
     rng.shuffle(chosen)
@@ -41,6 +43,8 @@ def main() -> int:
             counts[trial.kind].update(trials=1, found=found, false=bool(false))
             verdict = "right" if found and not false else "FALSE" if false else "missed"
             print(f"{number:3d} {trial}: {verdict} {answer['names']} in {answer['seconds']:.0f} s", flush=True)
+            if verdict != "right":
+                print(f"    messages of 1 MiB in ms: {answer['milliseconds']}", flush=True)
     print(*_lines(counts), sep="\n")
     wrong = sum(each["trials"] - each["found"] + each["false"] for each in counts.values())
     return int(wrong > 0)

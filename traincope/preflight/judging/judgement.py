@@ -15,7 +15,7 @@ from traincope.preflight.measurements import Measurements, Place, Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
-    """What the configuration says of the training, without torch."""
+    """Facts of the configured training, without torch."""
 
     model: ConfiguredModel
     pipeline: ConfiguredPipeline | None = None
@@ -48,7 +48,7 @@ class Judgement:
     sweeps: tuple[Sweep, ...]
     pipeline: PipelineJudgement | None
     prediction: Prediction | None
-    """Of the step time, from measured rates and links."""
+    """Predicted step time, from measured rates and links."""
     comparable: bool
     """There are enough ranks to find an outlier."""
 
@@ -58,7 +58,7 @@ class Judgement:
 
 
 MIN_COMPARABLE = 3
-"""Ranks among which one can be told to differ."""
+"""Fewest ranks among which one can be an outlier."""
 
 
 def judge(measured: Measurements, configured: Configured, settings: Settings) -> Judgement:

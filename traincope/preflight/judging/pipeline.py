@@ -38,7 +38,7 @@ class PipelineJudgement:
     """By the recorder, as a share of the whole step, mean over the stages."""
     alarm_ratio: float
     remedies: tuple[Remedy, ...]
-    """Of an alarm or an unbalanced stage; empty without one."""
+    """Remedies for an alarm or an unbalanced stage; empty without one."""
     findings: tuple[Finding, ...]
 
 

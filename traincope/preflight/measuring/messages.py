@@ -11,7 +11,7 @@ from traincope.preflight.measuring.timing import repetition_seconds
 from traincope.preflight.pairing import Pair, Pairing
 
 BYTES_ON_CPU, BYTES_ON_GPU = (8, 32 << 10, 1 << 20), (8, 1 << 20, 64 << 20)
-REPETITIONS = 6
+REPETITIONS = 15
 
 
 def measure_pairings(

@@ -24,7 +24,7 @@ from traincope.timeline.building import build_timeline
 
 WARM_UP_STEPS = 3
 FAST_QUANTILE = 0.25
-"""Of a stage's steps: ranks on a CPU share cores, and then slow steps show the others' load."""
+"""Quantile of a stage's steps. Ranks on a CPU share cores, and then slow steps show the load of others."""
 
 
 def measure_training(config: Config, *, together: Together, device: torch.device, steps: int) -> Training | None:
