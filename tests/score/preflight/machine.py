@@ -109,7 +109,10 @@ class Machine:
 
     @contextmanager
     def _cable(self, first: MadeHost, second: MadeHost, *, megabits: int) -> Iterator[None]:
-        first.run("ip", "link", "add", CABLE, "type", "veth", "peer", "name", CABLE, "netns", second.first_pid)
+        # From outside of the hosts, which number their processes themselves.
+        inside = ("nsenter", "--target", str(first.first_pid), "--net", "ip", "link", "add", CABLE)
+        peer = ("type", "veth", "peer", "name", CABLE, "netns", str(second.first_pid))
+        subprocess.run([*inside, *peer], check=True)
         try:
             for host, other in ((first, second), (second, first)):
                 host.run("ip", "link", "set", CABLE, "up")
