@@ -43,11 +43,14 @@ def all_pairs(ranks: int) -> tuple[Pairing, ...]:
 def pairings(pairs: Iterable[Pair]) -> tuple[Pairing, ...]:
     """Each pair in the first pairing in which both of its ranks are free."""
     result: list[list[Pair]] = []
+    busy: list[set[int]] = []
     for a, b in sorted({pair(*each) for each in pairs}):
-        free = next((taken for taken in result if all(a not in each and b not in each for each in taken)), None)
-        if free is None:
-            result.append(free := [])
-        free.append((a, b))
+        number = next((number for number, ranks in enumerate(busy) if a not in ranks and b not in ranks), len(busy))
+        if number == len(busy):
+            result.append([])
+            busy.append(set())
+        result[number].append((a, b))
+        busy[number] |= {a, b}
     return tuple(map(tuple, result))
 
 

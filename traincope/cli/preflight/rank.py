@@ -23,7 +23,7 @@ from traincope.cli.preflight.options import add_options, settings_of
 from traincope.engine.config.load import load_config
 from traincope.engine.corpus import check_corpus
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
-from traincope.errors import ConfigError, DataError, TraincopeError, UsageError
+from traincope.errors import ConfigError, DataError, TraincopeError, TrainingError, UsageError
 from traincope.preflight.configuration import configured
 from traincope.preflight.document import to_node_report
 from traincope.preflight.judging.judgement import HostJudgement, Judgement, judge
@@ -72,11 +72,22 @@ def _measured(arguments: argparse.Namespace, environment: WorkerEnvironment) -> 
     check_corpus(config.data, sequence=config.model.sequence)
     device = join(environment)
 
+    begun = ["the ranks"]
+
     def report(what: str) -> None:
+        begun.append(what)
         if environment.rank == 0:
             print(f"measuring {what}", file=sys.stderr, flush=True)
 
-    measured = measure(config, settings, local_rank=environment.local_rank, device=device, report=report)
+    try:
+        measured = measure(config, settings, local_rank=environment.local_rank, device=device, report=report)
+    except RuntimeError as error:
+        # torch raises it for a lost connection, and for a device without memory or in error.
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(
+            f"rank {environment.rank} on {this_host().name} failed while measuring {begun[-1]}: {reason}; look at the "
+            "rank that ended first, and at its host"
+        ) from error
     judgement = judge(measured, configured(config), settings)
     if arguments.node_reports is not None and environment.local_rank == 0:
         _write_node_report(arguments.node_reports, _own_host(judgement), measured)
@@ -98,8 +109,8 @@ def _write_node_report(directory: Path, host: HostJudgement, measured: Measureme
 
 
 def _end(error: TraincopeError, environment: WorkerEnvironment) -> NoReturn:
-    """End a rank. The first rank of each host prints: most errors meet all ranks. Bad input has the code of bad use."""
-    if environment.local_rank == 0:
+    """End a rank. The first rank of each host prints what meets all ranks. Bad input has the code of bad use."""
+    if environment.local_rank == 0 or isinstance(error, TrainingError):
         print(f"traincope preflight: {error}", file=sys.stderr)
     bad_input = isinstance(error, ConfigError | DataError)
     exit_now(UsageError.exit_code if bad_input else error.exit_code)

@@ -21,6 +21,7 @@ from traincope.preflight.measuring.training import measure_training
 from traincope.preflight.pairing import Pair, Pairing, first_round, pair, second_round
 from traincope.record.session.environment import processor
 from traincope.record.session.identity import this_host
+from traincope.units import count
 
 Each = TypeVar("Each")
 
@@ -59,7 +60,7 @@ def measure(
     report("collectives on each axis of the mesh")
     swept = measure_collectives(groups, rank=rank, device=device, repeats=repeats)
     measured = replace(measured, sweeps=_flat(together.all(swept)))
-    report(f"{settings.steps} steps of the training")
+    report(f"{count(settings.steps, 'step')} of the training")
     training = measure_training(config, together=together, device=device, steps=settings.steps)
     return replace(measured, training=training)
 
