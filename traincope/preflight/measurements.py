@@ -110,7 +110,7 @@ class StageTimes:
     stage: int
     ranks: tuple[int, ...]
     seconds: dict[Round, dict[str, float]]
-    """Lower quartile over the steps of each half of the run, of the step's median over microbatches."""
+    """Lower decile over steps and microbatches, in each half of the run."""
     bubble_ratio: float
     """Measured idle share of the step, from the recorder: schedule, imbalance and jitter."""
 

@@ -143,7 +143,7 @@ def _training(judgement: Judgement, training: Training, console: Console) -> Non
         )
     if judgement.pipeline is not None:
         lines += _pipeline_lines(judgement.pipeline, training)
-        _section(console, "PIPELINE  per microbatch, lower quartile of the steps", _stage_table(training.stages))
+        _section(console, "PIPELINE  per microbatch, lower decile of the actions", _stage_table(training.stages))
     else:
         console.print()
         console.print(Trimmed(Text("TRAINING", style="bold")), end="")

@@ -26,7 +26,7 @@ from traincope.preflight.measurements import Settings
 from traincope.preflight.measuring import measure as measuring
 from traincope.preflight.measuring.messages import BYTES_ON_CPU
 
-STAGE_SECONDS = 0.03
+STAGE_SECONDS = 0.06
 
 
 def main(config: Config) -> None:
@@ -50,7 +50,9 @@ def main(config: Config) -> None:
             pairs = {
                 f"{each.round} {each.ranks}": [round(1e3 * seconds, 2) for seconds in each.seconds] for each in large
             }
-            answer = {"names": names, "seconds": time.monotonic() - started, "milliseconds": pairs}
+            trained = measured.training.stages if measured.training is not None else ()
+            stages = {each.stage: [sum(kinds.values()) for kinds in each.seconds.values()] for each in trained}
+            answer = {"names": names, "seconds": time.monotonic() - started, "milliseconds": pairs, "stages": stages}
             print(json.dumps(answer), flush=True)
 
 

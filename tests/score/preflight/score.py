@@ -45,6 +45,7 @@ def main() -> int:
             print(f"{number:3d} {trial}: {verdict} {answer['names']} in {answer['seconds']:.0f} s", flush=True)
             if verdict != "right":
                 print(f"    messages of 1 MiB in ms: {answer['milliseconds']}", flush=True)
+                print(f"    seconds of the stages in both halves: {answer['stages']}", flush=True)
     print(*_lines(counts), sep="\n")
     wrong = sum(each["trials"] - each["found"] + each["false"] for each in counts.values())
     return int(wrong > 0)

@@ -2,7 +2,7 @@
 
     python -m traincope.cli.preflight.rank CONFIG.toml [OPTIONS] --result FILE
 
-is how the command starts it on one machine: rank 0 writes the answer into the file, for the command to print. If
+is how the command starts it on one machine. Rank 0 writes the answer into the file, and the command prints it. If
 torchrun started the command itself, each process is a rank, and rank 0 prints.
 """
 
@@ -34,7 +34,7 @@ from traincope.whole_files import write_json
 
 
 def main() -> None:
-    """Parse the command line, measure, and end the process. A judgement that fails is no failure of the rank."""
+    """Parse the command line, measure, and end the process. A rank succeeds even if the judgement fails."""
     arguments = _parser().parse_args()
     exit_on_error()
     end_with_parent(signal.SIGKILL)

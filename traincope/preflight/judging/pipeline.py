@@ -29,13 +29,13 @@ class PipelineJudgement:
     """Measured and predicted idle time, and remedies."""
 
     theory_ratio: float | None
-    """By the schedule's formula: equal stages and instant messages."""
+    """Idle share by the schedule's formula: equal stages and instant messages."""
     predicted_ratio: float
-    """By the timetable of the measured stages and messages, as a share of the pipeline's time."""
+    """Idle share by the timetable of the measured stages and messages, as a share of the pipeline's time."""
     predicted_seconds: float
     """Time of all rounds of the schedule in a step, by the same timetable."""
     measured_ratio: float
-    """By the recorder, as a share of the whole step, mean over the stages."""
+    """Idle share of the whole step by the recorder, mean over the stages."""
     alarm_ratio: float
     remedies: tuple[Remedy, ...]
     """Remedies for an alarm or an unbalanced stage; empty without one."""

@@ -34,11 +34,11 @@ class Remedy:
 
     change: Change
     settings: Mapping[str, int | str]
-    """Keys of the configuration -> new values. The layers of each stage are no key: `traincope train` splits evenly."""
+    """Keys of the configuration -> new values. `traincope train` has no key for the layers of a stage."""
     bubble_ratio: float
     """Predicted idle share of the pipeline's time."""
     saving_ratio: float
-    """Predicted share of the pipeline's time that the change saves, for the same number of sequences."""
+    """Predicted share of the pipeline's time per sequence that the change saves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

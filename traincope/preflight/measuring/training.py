@@ -1,4 +1,4 @@
-"""Some steps of the configured training under the recorder, and what its analysis says of the pipeline."""
+"""Steps of the configured training under the recorder, and the times of its pipeline's stages."""
 
 import tempfile
 from collections import defaultdict
@@ -13,6 +13,7 @@ import torch
 import traincope
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.pipeline.replicas import replica_steps
+from traincope.arrays import Ints
 from traincope.engine.config import Config
 from traincope.engine.config.stability import StabilityConfig
 from traincope.engine.ranks.together import Together
@@ -23,8 +24,9 @@ from traincope.store import read_run
 from traincope.timeline.building import build_timeline
 
 WARM_UP_STEPS = 3
-FAST_QUANTILE = 0.25
-"""Quantile of a stage's steps. Ranks on a CPU share cores, and then slow steps show the load of others."""
+FAST_QUANTILE = 0.1
+"""Quantile of a stage's actions of one kind, over steps and microbatches. Ranks on a CPU share cores, and then slow
+actions show the load of others."""
 
 
 def measure_training(config: Config, *, together: Together, device: torch.device, steps: int) -> Training | None:
@@ -108,9 +110,12 @@ def _stage_seconds(analysis: Analysis) -> Mapping[int, dict[Round, dict[str, flo
             continue
         middle = np.median(group.numbers[kept])
         halves = {Round.FIRST: kept & (group.numbers <= middle), Round.SECOND: kept & (group.numbers >= middle)}
-        for (kind, stage), durations in group.replica.medians().items():
+        actions: dict[tuple[str, int], list[Ints]] = defaultdict(list)
+        for action, durations in group.replica.durations_ns.items():
+            actions[action.kind, action.stage].append(np.atleast_1d(durations))
+        for (kind, stage), of_microbatches in actions.items():
             for round, chosen in halves.items():
-                fast = np.quantile(np.asarray(durations)[chosen], FAST_QUANTILE)
+                fast = np.quantile(np.stack(of_microbatches)[:, chosen], FAST_QUANTILE)
                 seconds[stage][round][kind].append(float(fast) / 1e9)
     return {
         stage: {round: {kind: median(values) for kind, values in kinds.items()} for round, kinds in rounds.items()}
