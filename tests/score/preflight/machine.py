@@ -80,6 +80,8 @@ class Machine:
             stderr=self._log,
             text=True,
             cwd=ROOT,
+            # The kernel shares cores between sessions. On hosts of their own, ranks would not share them.
+            start_new_session=True,
         )
 
     def _line(self, rank: int) -> str:
