@@ -77,7 +77,7 @@ def link_findings(measured: Measurements) -> Iterator[Finding]:
             kind=Kind.SLOW_LINK,
             ranks=ranks,
             factor=factor,
-            evidence=f"{size(worst.num_bytes)} between ranks {ranks[0]} and {ranks[1]} take "
+            evidence=f"a message of {size(worst.num_bytes)} between ranks {ranks[0]} and {ranks[1]} takes "
             f"{duration(1e9 * median(worst.seconds))}, {factor:.1f} times the usual time, in both rounds; each of them "
             "is fast with others",
             advice="Check the cable and the switch ports between the two hosts, or place the ranks on other hosts"

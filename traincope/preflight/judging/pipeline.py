@@ -13,7 +13,7 @@ from traincope.preflight.judging.costs import (
     total_seconds,
 )
 from traincope.preflight.judging.findings import Finding, Kind
-from traincope.preflight.judging.remedies import Remedy, remedies
+from traincope.preflight.judging.remedies import LAYERS, Change, Remedy, remedies
 from traincope.preflight.measurements import Round, StageTimes, Training
 from traincope.units import count, numbers, share
 
@@ -70,9 +70,11 @@ def judge_pipeline(
 
 def remedy_words(remedy: Remedy) -> str:
     """The change as an instruction with its expected gain."""
-    settings = ", ".join(f"{key} = {value}" for key, value in remedy.settings.items())
+    settings = "set " + ", ".join(f"{key} = {value}" for key, value in remedy.settings.items())
+    if remedy.change is Change.REBALANCING:
+        settings = f"give the stages {remedy.settings[LAYERS]} layers"
     return (
-        f"{remedy.change}: set {settings}: the predicted bubble is {share(remedy.bubble_ratio)} of the pipeline's "
+        f"{remedy.change}: {settings}: the predicted bubble is {share(remedy.bubble_ratio)} of the pipeline's "
         f"time, which saves {share(remedy.saving_ratio)} of it per sequence"
     )
 

@@ -17,6 +17,8 @@ WORTH_RATIO = 0.01
 """A remedy must lower the idle share by this much."""
 CHUNKS = (2, 3, 4)
 """Stages per rank that interleaving tries."""
+LAYERS = "layers of each stage"
+"""Name of the setting of rebalanced stages."""
 MAX_GROWTH = 64
 """Largest multiple of the microbatches that is tried."""
 
@@ -53,7 +55,7 @@ class _Variant:
 
 
 def remedies(pipeline: ConfiguredPipeline, costs: StageCosts, *, target_ratio: float) -> tuple[Remedy, ...]:
-    """The best change of each kind, the smallest predicted bubble first; `target_ratio` is the bubble to get below."""
+    """The best change of each kind, the largest predicted saving first; `target_ratio` is the bubble to get below."""
     own = _Variant(schedule=pipeline.schedule, shape=pipeline.shape, split=pipeline.split)
     now, span = _played(own, pipeline, costs)
 
@@ -80,7 +82,7 @@ def remedies(pipeline: ConfiguredPipeline, costs: StageCosts, *, target_ratio: f
                 if tried.bubble_ratio <= target_ratio:
                     break
         best += [] if chosen is None else [chosen]
-    return tuple(sorted(best, key=lambda each: each.bubble_ratio))
+    return tuple(sorted(best, key=lambda each: -each.saving_ratio))
 
 
 def _played(variant: _Variant, pipeline: ConfiguredPipeline, costs: StageCosts) -> tuple[float, float]:
@@ -126,7 +128,7 @@ def _zero_bubble(pipeline: ConfiguredPipeline) -> Iterator[tuple[_Variant, Mappi
         if schedule.splits_backward and not pipeline.ddp and name != pipeline.schedule:
             variant = _variant(pipeline, name, microbatches=pipeline.shape.microbatches, chunks=schedule.min_chunks)
             if variant is not None:
-                yield variant, {"parallel.schedule": name}
+                yield variant, {"parallel.schedule": name, "parallel.virtual": schedule.min_chunks}
 
 
 def _rebalanced(pipeline: ConfiguredPipeline, costs: StageCosts) -> Iterator[tuple[_Variant, Mapping[str, int | str]]]:
@@ -136,7 +138,7 @@ def _rebalanced(pipeline: ConfiguredPipeline, costs: StageCosts) -> Iterator[tup
         words = ", ".join(str(len(layers)) for layers in split)
         yield (
             _Variant(schedule=pipeline.schedule, shape=pipeline.shape, split=split),
-            {"layers of each stage": words},
+            {LAYERS: words},
         )
 
 
