@@ -14,7 +14,7 @@ from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.attribution.transfers import Transfers
 from traincope.arrays import Bools, Ints
 from traincope.timeline import Instances, RankTimeline
-from traincope.timeline.collectives.comparing import highest
+from traincope.timeline.intervals.numbering import UNKNOWN
 from traincope.timeline.intervals.painting import ABSENT
 
 
@@ -33,15 +33,24 @@ def releases(
 ) -> Releases:
     """Find the releases of one rank's stalls. `last` is the rank that joined each instance last, -1 if unknown."""
     stalls = slices.intervals[slices.owner[split.at]]
-    end_seen, joined_ns = _last_joins(rank, instances)
-    since_ns = np.append(joined_ns, 0)[split.instance]
-    error_ns = np.append(np.where(instances.starts_compare, instances.clock_error_ns, 0), 0)[split.instance]
-    joined = np.append(last, ABSENT)[split.instance]
+    known = split.instance != UNKNOWN
+    instance = split.instance[known]
+    compared = instances.comparable[instance] & (instances.lead_ns[instance] >= instances.clock_error_ns[instance])
+
+    def at_stalls(values: Ints) -> Ints:
+        """One entry per stall; 0 for those of unknown instances."""
+        result = np.zeros(len(known), dtype=np.int64)
+        result[known] = values
+        return result
+
+    end_seen, joined_ns = _last_joins(rank, instances, instance, compared=compared)
+    since_ns = at_stalls(joined_ns)
+    error_ns = at_stalls(np.where(compared, instances.clock_error_ns[instance], 0))
+    joined = np.where(known, at_stalls(last[instance]), ABSENT)
     joined_during = (since_ns - error_ns > stalls["start_ns"]) & (joined != rank.rank)
-    arrived_ns = since_ns + np.append(wire.ns, 0)[split.instance]
-    arrived_during = np.append(end_seen & wire.measured, False)[split.instance] & (
-        arrived_ns + error_ns > stalls["start_ns"]
-    )
+    arrived_ns = since_ns + at_stalls(wire.ns[instance])
+    measured = at_stalls(end_seen & wire.measured[instance]) > 0
+    arrived_during = measured & (arrived_ns + error_ns > stalls["start_ns"])
     determined = (split.cause == SPLIT) & (joined_during | arrived_during) & (since_ns - error_ns <= stalls["end_ns"])
     return Releases(
         rank=np.where(determined, joined, ABSENT),
@@ -49,12 +58,14 @@ def releases(
     )
 
 
-def _last_joins(rank: RankTimeline, instances: Instances) -> tuple[Bools, Ints]:
-    """Return, for each instance, whether this rank saw its end, and when the last rank joined."""
-    rank_parts = instances.parts_of[rank.rank]
-    number = instances.number[rank_parts]
-    end_seen, transfer_start_ns = np.zeros(len(instances), dtype=bool), np.zeros(len(instances), dtype=np.int64)
-    end_seen[number] = ~instances.parts.bounded[rank_parts]
-    transfer_start_ns[number] = instances.parts.end_ns[rank_parts] - instances.transfer_ns[number]
-    started_ns = highest(instances.parts.start_ns, instances.number, len(instances))
-    return end_seen, np.where(instances.starts_compare, started_ns, transfer_start_ns)
+def _last_joins(rank: RankTimeline, instances: Instances, instance: Ints, *, compared: Bools) -> tuple[Bools, Ints]:
+    """Return, for each of these instances, whether this rank saw its end, and when the last rank joined.
+
+    `compared`: their starts compare.
+    """
+    part = instances.own_parts(rank.rank, instance)
+    own, part = part != UNKNOWN, np.maximum(part, 0)
+    end_seen, turned_ns = own.copy(), np.zeros(len(instance), dtype=np.int64)
+    end_seen[own] = ~instances.parts.bounded[part[own]]
+    turned_ns[own] = instances.parts.end_ns[part[own]] - instances.transfer_ns[instance[own]]
+    return end_seen, np.where(compared, instances.last_start_ns[instance], turned_ns)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.arrays import BEFORE_ALL_NS, Bools, Ints
 from traincope.timeline import Instances, RankTimeline
-from traincope.timeline.intervals.numbering import Numbering
+from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
 
 
 class AmbiguousWait(StrEnum):
@@ -125,29 +125,32 @@ def _encode(numbers: NDArray[np.uint32], meanings: Sequence[str], *, lost: str) 
 
 def _transfer_starts(rank: RankTimeline, instance: Ints, *, instances: Instances) -> Ints:
     """Compute when each stall turns from wait to transfer; BEFORE_ALL_NS if the rank has no record of its call."""
-    rank_parts = instances.parts_of[rank.rank]
-    number = instances.number[rank_parts]
-    transfer_starts = np.full(len(instances) + 1, BEFORE_ALL_NS)
-    transfer_starts[number] = instances.parts.end_ns[rank_parts] - instances.transfer_ns[number]
-    return transfer_starts[instance]
+    part = instances.own_parts(rank.rank, instance)
+    transfer_starts = np.full(len(instance), BEFORE_ALL_NS)
+    known = part != UNKNOWN
+    transfer_starts[known] = instances.parts.end_ns[part[known]] - instances.transfer_ns[instance[known]]
+    return transfer_starts
 
 
 def _causes(instance: Ints, transfer_starts: Ints, lengths_ns: Ints, *, instances: Instances) -> Ints:
     """Find the cause that prevents each stall's split: CLOCKS if the stall is shorter than the clocks' error."""
-    cause = _instance_causes(instances)[instance]
-    blurred_ns = np.append(np.where(instances.by_clock, instances.clock_error_ns, 0), 0)[instance]
+    cause = np.full(len(instance), code(AmbiguousWait.RECORDS_MISSING))
+    blurred_ns = np.zeros(len(instance), dtype=np.int64)
+    known = instance != UNKNOWN
+    cause[known] = _instance_causes(instances, instance[known])
+    blurred_ns[known] = np.where(instances.by_clock[instance[known]], instances.clock_error_ns[instance[known]], 0)
     cause[(cause == SPLIT) & (blurred_ns > 0) & (blurred_ns >= lengths_ns)] = code(AmbiguousWait.CLOCKS)
     cause[(cause == SPLIT) & (transfer_starts == BEFORE_ALL_NS)] = code(AmbiguousWait.RECORDS_MISSING)
     return cause
 
 
-def _instance_causes(instances: Instances) -> Ints:
-    """Return the code of each instance's cause, SPLIT without one; one more entry is for unknown instances."""
+def _instance_causes(instances: Instances, chosen: Ints) -> Ints:
+    """Return the code of the cause of each chosen instance, SPLIT without one."""
     incomplete = np.where(
-        instances.left_open, code(AmbiguousWait.NEVER_WAITED_FOR), code(AmbiguousWait.RECORDS_MISSING)
+        instances.left_open[chosen], code(AmbiguousWait.NEVER_WAITED_FOR), code(AmbiguousWait.RECORDS_MISSING)
     )
-    cause = np.where(instances.complete, code(AmbiguousWait.CLOCKS), incomplete)
-    return np.append(np.where(instances.splits, SPLIT, cause), code(AmbiguousWait.RECORDS_MISSING))
+    cause = np.where(instances.complete[chosen], code(AmbiguousWait.CLOCKS), incomplete)
+    return np.where(instances.splits[chosen], SPLIT, cause)
 
 
 class StallTotal(NamedTuple):

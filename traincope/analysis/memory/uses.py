@@ -40,7 +40,9 @@ class MemoryUse:
 def memory(timeline: Timeline) -> tuple[MemoryUse, ...]:
     """Every measure of every rank, by rank; empty without memory records."""
     uses = [use for rank in timeline.ranks for use in _uses(rank)]
-    return tuple(replace(use, exhausted_at_step=_exhausted_at(use, uses, timeline)) for use in uses)
+    return tuple(
+        replace(use, exhausted_at_step=_exhausted_at(use, uses, timeline)) if use.leak else use for use in uses
+    )
 
 
 def host_share(timeline: Timeline) -> Mapping[int, float]:

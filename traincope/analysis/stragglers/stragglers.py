@@ -161,7 +161,15 @@ def _waits(
 ) -> tuple[Waiting, tuple[RankWait, ...]]:
     stages = {rank.rank: rank.stage for rank in timeline.ranks}
     waited_for = follow_wait_chains(_waited_for(stall_totals, stages=stages))
-    return waited_for, tuple(_rank_wait(rank, waited_for) for rank in ledger.ranks)
+    own_wait_ns: dict[int, int] = defaultdict(int)
+    straggler_wait_ns: dict[int, int] = defaultdict(int)
+    for (waiting, culprit, _), ns in waited_for.items():
+        own_wait_ns[waiting] += ns
+        straggler_wait_ns[culprit] += ns
+    return waited_for, tuple(
+        _rank_wait(rank, own_wait_ns=own_wait_ns[rank.rank], straggler_wait_ns=straggler_wait_ns[rank.rank])
+        for rank in ledger.ranks
+    )
 
 
 def _waited_for(stall_totals: Mapping[int, tuple[StallTotal, ...]], *, stages: Mapping[int, int | None]) -> Waiting:
@@ -179,14 +187,14 @@ def _waited_for(stall_totals: Mapping[int, tuple[StallTotal, ...]], *, stages: M
     return waited_for
 
 
-def _rank_wait(rank: RankLedger, waited_for: Waiting) -> RankWait:
+def _rank_wait(rank: RankLedger, *, own_wait_ns: int, straggler_wait_ns: int) -> RankWait:
     compute = sum(rank.total(term) or 0 for term in COMPUTE)
     return RankWait(
         rank=rank.rank,
         compute_ns=compute,
         own_ns=compute + sum(rank.total(term) or 0 for term in OWN_WORK),
-        own_wait_ns=sum(ns for (waiting, _, _), ns in waited_for.items() if waiting == rank.rank),
-        straggler_wait_ns=sum(ns for (_, culprit, _), ns in waited_for.items() if culprit == rank.rank),
+        own_wait_ns=own_wait_ns,
+        straggler_wait_ns=straggler_wait_ns,
     )
 
 

@@ -40,8 +40,9 @@ def _pairs(waited_for: Waiting) -> Pairs:
 def _follow_once(waited_for: Waiting, direct: Pairs, culprits: Pairs) -> Waiting:
     """Move the wait that each late rank passes on to the culprits of its own wait."""
     followed: dict[tuple[int, int, str], int] = defaultdict(int)
+    totals = {rank: sum(waits.values()) for rank, waits in direct.items()}
     for (waiting, culprit, axis), ns in waited_for.items():
-        passed_on = ns * _passed_on_ns(direct, waiting, culprit) // max(direct[waiting][culprit], 1)
+        passed_on = ns * _passed_on_ns(direct, totals, waiting, culprit) // max(direct[waiting][culprit], 1)
         parts = dict(
             _in_proportion(passed_on, {rank: of for rank, of in culprits.get(culprit, {}).items() if rank != waiting})
         )
@@ -51,11 +52,12 @@ def _follow_once(waited_for: Waiting, direct: Pairs, culprits: Pairs) -> Waiting
     return {key: ns for key, ns in followed.items() if ns}
 
 
-def _passed_on_ns(direct: Pairs, waiting: int, culprit: int) -> int:
+def _passed_on_ns(direct: Pairs, totals: Mapping[int, int], waiting: int, culprit: int) -> int:
     """Compute the part of a wait that the late rank passes on because it waited itself."""
-    late_waits = {rank: ns for rank, ns in direct.get(culprit, {}).items() if rank != waiting}
-    waiter_waits = {rank: ns for rank, ns in direct[waiting].items() if rank != culprit}
-    return min(max(sum(late_waits.values()) - sum(waiter_waits.values()), 0), direct[waiting][culprit])
+    for_it = direct[waiting][culprit]
+    late_waits = totals.get(culprit, 0) - direct.get(culprit, {}).get(waiting, 0)
+    waiter_waits = totals[waiting] - for_it
+    return min(max(late_waits - waiter_waits, 0), for_it)
 
 
 def _in_proportion(ns: int, shares: Mapping[int, int]) -> Iterator[tuple[int, int]]:

@@ -62,10 +62,10 @@ def leads(timeline: Timeline, parts: Parts, number: NDArray[np.int32], *, count:
 
 def host_numbers(timeline: Timeline, parts: Parts) -> NDArray[np.int32]:
     """Return the number of each part's host; all 0 if there is only one host."""
-    hosts = list(dict.fromkeys(clock.host for clock in timeline.clocks))
+    hosts = {host: number for number, host in enumerate(dict.fromkeys(clock.host for clock in timeline.clocks))}
     latest_host = np.zeros(max((clock.rank for clock in timeline.clocks), default=0) + 1, dtype=np.int32)
     for clock in timeline.clocks:
-        latest_host[clock.rank] = hosts.index(clock.host)
+        latest_host[clock.rank] = hosts[clock.host]
     return latest_host[parts.rank]
 
 

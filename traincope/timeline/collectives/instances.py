@@ -41,6 +41,8 @@ class Instances:
     """Operation of each `operation_code`."""
     channels: tuple[Channel, ...]
     """Channel of each `channel` number."""
+    channel_numbers: Mapping[Channel, int]
+    """Number of each channel."""
     number: NDArray[np.int32]
     """Instance of each part."""
 
@@ -65,6 +67,8 @@ class Instances:
     """The error between the clocks of its ranks is known."""
     clock_error_ns: Ints
     """Bound of that error; without a meaning if it is not `comparable`."""
+    last_start_ns: Ints
+    """The latest start of its parts."""
     lead_ns: Ints
     """Time from the latest start on all other hosts to its latest start; END_OF_TIME_NS if it has one host."""
     by_clock: Bools
@@ -98,8 +102,20 @@ class Instances:
 
     def find(self, rank: RankTimeline, records: NDArray[np.void]) -> Ints:
         """Return the instance of each COLLECTIVE or STALL record of a rank, UNKNOWN if it has none."""
-        known = {channel: number for number, channel in enumerate(self.channels)}
-        return self.identities.find(rank, records, known)
+        return self.identities.find(rank, records, self.channel_numbers)
+
+    def own_parts(self, rank: int, instance: Ints) -> Ints:
+        """Return the position in `parts` of the rank's last part in each instance, UNKNOWN if it has none.
+
+        It costs as much as the rank has parts, however many instances the run has.
+        """
+        rank_parts = self.parts_of[rank]
+        number = self.number[rank_parts]
+        if not len(number):
+            return np.full(len(instance), UNKNOWN, dtype=np.int64)
+        order = np.argsort(number, kind="stable")
+        at = order[np.maximum(np.searchsorted(number, instance, side="right", sorter=order) - 1, 0)]
+        return np.where(number[at] == instance, rank_parts.start + at, UNKNOWN)
 
 
 Counts = Ints | NDArray[np.uint32]
@@ -185,6 +201,7 @@ def match_instances(timeline: Timeline) -> Instances:
         axes=axes,
         operations=operations,
         channels=channels,
+        channel_numbers=numbers,
         number=number,
         channel=channel,
         window=window,
@@ -200,6 +217,7 @@ def match_instances(timeline: Timeline) -> Instances:
         splits=complete & (comparable | ~seen_late),
         comparable=comparable,
         clock_error_ns=error_ns,
+        last_start_ns=highest(parts.start_ns, number, count),
         lead_ns=leads(timeline, parts, number, count=count),
         by_clock=comparable & seen_late,
         identities=identities,
@@ -210,7 +228,8 @@ def _counted_twice(number: NDArray[np.int32], parts_of: Mapping[int, slice], *, 
     """Mark the instances in which one rank has several parts, because its count restarted."""
     twice = np.zeros(count, dtype=bool)
     for rank_parts in parts_of.values():
-        twice |= np.bincount(number[rank_parts], minlength=count) > 1
+        instance, num_parts = np.unique(number[rank_parts], return_counts=True)
+        twice[instance[num_parts > 1]] = True
     return twice
 
 

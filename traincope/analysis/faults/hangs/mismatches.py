@@ -84,7 +84,8 @@ def mismatches(
         for window in windows:
             if not _may_disagree(timeline, channel, window):
                 continue
-            mismatch = _mismatch(calls_until(timeline, window), channel, window)
+            calls = calls_until(timeline, window)
+            mismatch = _mismatch(calls, _by_channel(calls).get(channel, {}), window)
             if mismatch is not None:
                 done.add(channel)
                 yield mismatch
@@ -94,15 +95,28 @@ def mismatches(
 
 def latest_mismatches(latest: Mapping[int, RankCalls], *, without: Collection[Channel] = ()) -> Iterator[Mismatch]:
     """The first mismatch of each group among the latest calls of its members."""
-    channels = {call.channel for calls in latest.values() for call in calls.calls if not call.channel.direct}
-    for channel in sorted(channels.difference(without)):
-        yield from _latest_mismatch(latest, channel)
+    by_channel = _by_channel(latest)
+    for channel in sorted(set(by_channel).difference(without)):
+        yield from _latest_mismatch(latest, by_channel[channel])
 
 
-def _latest_mismatch(latest: Mapping[int, RankCalls], channel: Channel) -> Iterator[Mismatch]:
-    windows = sorted({call.window for calls in latest.values() for call in calls.calls if call.channel == channel})
-    for window in windows:
-        mismatch = _mismatch(latest, channel, window)
+OnChannel = Mapping[int, Sequence[Call]]
+"""Rank -> its calls on one channel, in order of start; only ranks that have any."""
+
+
+def _by_channel(ranks: Mapping[int, RankCalls]) -> Mapping[Channel, OnChannel]:
+    """Sort the calls of groups by channel."""
+    found: dict[Channel, dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
+    for rank, calls in ranks.items():
+        for call in calls.calls:
+            if not call.channel.direct:
+                found[call.channel][rank].append(call)
+    return found
+
+
+def _latest_mismatch(latest: Mapping[int, RankCalls], on_channel: OnChannel) -> Iterator[Mismatch]:
+    for window in sorted({call.window for calls in on_channel.values() for call in calls}):
+        mismatch = _mismatch(latest, on_channel, window)
         if mismatch is not None:
             yield mismatch
             return
@@ -180,10 +194,9 @@ def _differ(values: NDArray[Any], number: NDArray[np.uint32]) -> bool:
     return bool((lowest(values, at, count) != highest(values, at, count))[np.unique(at)].any())
 
 
-def _mismatch(ranks: Mapping[int, RankCalls], channel: Channel, window: int) -> Mismatch | None:
+def _mismatch(ranks: Mapping[int, RankCalls], on_channel: OnChannel, window: int) -> Mismatch | None:
     """The first disagreement of a channel's members in a window."""
-    on_channel = {rank: [call for call in calls.calls if call.channel == channel] for rank, calls in ranks.items()}
-    within = {rank: [call for call in calls if call.window == window] for rank, calls in on_channel.items() if calls}
+    within = {rank: [call for call in calls if call.window == window] for rank, calls in on_channel.items()}
     if not _counts_alike(on_channel, window) or len(within) < 2:
         return None
     common = max(min((call.sequence for call in calls), default=0) for calls in within.values())
