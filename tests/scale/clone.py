@@ -69,7 +69,7 @@ def _write_rank(out: Path, program: Program, times: Replayed, plan: Plan, place:
     records = _records(program, times, plan, place)
     segment_path(directory, thread="main", index=0).write_bytes(segment_content(records))
     append_look(directory, Look(at_ns=int(records["start_ns"].max()) + NOTICED_NS, state="S"))
-    append_rows(directory, _rows(program, times, plan, place))
+    append_rows(directory, _rows(times, plan, place))
     return len(records)
 
 
@@ -97,16 +97,17 @@ def _records(program: Program, times: Replayed, plan: Plan, place: tuple[int, in
     replica, stage, shard = place
     monotonic_ns = 1_000_000_000 * (1 + (replica * STAGES + stage) % 1000)
     starts, ends = times.starts[:, :, replica, shard], times.ends[:, :, replica, shard]
-    records = np.tile(program.records, plan.steps)
+    records = np.tile(program.records, plan.detailed)
+    steps = np.arange(plan.steps - plan.detailed, plan.steps)
     begun = np.isfinite(starts).reshape(-1)
-    number = np.repeat(np.arange(plan.steps), len(program.records))
+    number = np.repeat(steps, len(program.records))
     records["step"] = number
     records["window"] = 0
     for at in range(len(program.records)):
         if program.records["kind"][at] in (Kind.COLLECTIVE, Kind.STALL):
-            records["sequence"][at :: len(program.records)] += (
-                np.arange(plan.steps) * program.calls[program.channel(at)]
-            ).astype(np.uint32)
+            records["sequence"][at :: len(program.records)] += (steps * program.calls[program.channel(at)]).astype(
+                np.uint32
+            )
     messages = [at for at in range(len(program.records)) if int(program.records["peer"][at]) >= 0]
     for at in messages:
         if program.records["kind"][at] in (Kind.COLLECTIVE, Kind.STALL) and program.is_message(at):
@@ -123,13 +124,12 @@ def _records(program: Program, times: Replayed, plan: Plan, place: tuple[int, in
     return records[np.argsort(records["start_ns"], kind="stable")]
 
 
-def _rows(program: Program, times: Replayed, plan: Plan, place: tuple[int, int, int]) -> list[Row]:
+def _rows(times: Replayed, plan: Plan, place: tuple[int, int, int]) -> list[Row]:
     """The rows of complete steps. An agent splits waits over the ranks of its host only."""
     replica, _, shard = place
-    step = program.records["kind"].tolist().index(Kind.STEP)
     rows = []
-    for number in range(plan.steps):
-        end, start = times.ends[number, step, replica, shard], times.starts[number, step, replica, shard]
+    for number, (starts, ends) in enumerate(times.borders):
+        start, end = starts[replica, shard], ends[replica, shard]
         if np.isfinite(end):
             terms = {name: int(ns[replica, shard]) for name, ns in times.terms[number].items()}
             rows.append(

@@ -31,6 +31,9 @@ class Plan:
 
     ranks: int
     steps: int
+    """Steps, each of which has a row."""
+    detailed: int
+    """The last ones, which have records too: the disk budget has deleted those of the others."""
     seed: int = 0
     straggler_factor: float = 2.0
 
@@ -54,10 +57,12 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Replayed:
-    """Times of the records of one stage. Arrays (step, record, replica, shard)."""
+    """Times of the records of one stage. Arrays (detailed step, record, replica, shard)."""
 
     starts: NDArray[np.float64]
     ends: NDArray[np.float64]
+    borders: list[tuple[Times, Times]] = field(default_factory=list)
+    """Begin and end of each step."""
     terms: list[dict[str, Times]] = field(default_factory=list)
     """Step -> time of the thread by ledger term, with waits split from transfers over all ranks."""
 
@@ -71,8 +76,8 @@ def replay(programs: Sequence[Program], plan: Plan) -> tuple[Replayed, ...]:
     shape = (plan.replicas, SHARDS)
     results = tuple(
         Replayed(
-            starts=np.full((plan.steps, len(program.records), *shape), np.inf),
-            ends=np.full((plan.steps, len(program.records), *shape), np.inf),
+            starts=np.full((plan.detailed, len(program.records), *shape), np.inf),
+            ends=np.full((plan.detailed, len(program.records), *shape), np.inf),
         )
         for program in programs
     )
@@ -102,9 +107,11 @@ def _stage(
     stops = plan.stopped[1] == stage
     at: Times = np.zeros(shape)
     kinds, phases = program.records["kind"].tolist(), program.records["phase"].tolist()
+    whole_step = kinds.index(Kind.STEP)
     first_forward = phases.index(Phase.FORWARD)
     for step in range(plan.steps):
-        starts, ends = out.starts[step], out.ends[step]
+        kept = step - (plan.steps - plan.detailed)
+        starts, ends = (out.starts[kept], out.ends[kept]) if kept >= 0 else np.full((2, len(kinds), *shape), np.inf)
         terms: dict[str, Times] = defaultdict(lambda: np.zeros(shape))
         for border in program.borders:
             record, called = border.record, kinds[border.record] in (Kind.COLLECTIVE, Kind.STALL)
@@ -140,7 +147,10 @@ def _stage(
                 terms[exposed_transfer(axis)] += _length(turned, done)
                 at = done
             ends[record] = at
+        for key in [key for key in sent if key[0] < step - 1 and key[2] == stage]:
+            del sent[key]  # received
         out.terms.append(dict(terms))
+        out.borders.append((starts[whole_step], ends[whole_step]))
 
 
 def _length(begin: Times, end: Times) -> Times:

@@ -1,8 +1,6 @@
 """Make a run directory of traces that every command opens. Several traces are read by two processes."""
 
 import re
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from traincope.errors import DataError, UsageError
+from traincope.executors import start_method
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.private_files import make_directory
@@ -105,7 +104,7 @@ def _store_all(
             stored[number] = _store(path, file)
             on_read()
         return tuple(each for each in stored.values() if each is not None)
-    with ProcessPoolExecutor(processes - 1, mp_context=get_context(_start_method())) as pool:
+    with ProcessPoolExecutor(processes - 1, mp_context=get_context(start_method())) as pool:
         try:
             futures = [pool.submit(_store_unclaimed, path, file) for path, file in zip(paths, files, strict=True)]
             for future in futures:
@@ -138,15 +137,6 @@ def _store_unclaimed(path: Path, file: Path) -> _Stored | None:
 
 def _claim(file: Path) -> Path:
     return file.with_suffix(".claim")
-
-
-def _start_method() -> str:
-    """Name how to start processes: a fork where it is safe, because a new process takes longer to start than to read.
-
-    A fork copies only the thread that makes it, and torch's threads and GPUs do not survive it.
-    """
-    alone = sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
-    return "fork" if alone else "spawn"
 
 
 def _store(path: Path, file: Path) -> _Stored:

@@ -5,9 +5,11 @@ alone needs plotly.
 """
 
 from traincope.report.document.document import to_document, to_json
+from traincope.report.document.job_summary import summary_document
 from traincope.report.text.diff import diff_document, render_diff
 from traincope.report.text.first_screen import render_brief, render_first_screen
 from traincope.report.text.hangs import hang_document, render_hangs
+from traincope.report.text.job_summary import render_summary
 from traincope.report.text.text import render, render_document
 from traincope.report.text.what_if import prediction_document, render_prediction, render_settings, settings_document
 from traincope.report.text.workflow import render_workflow, workflow_document
@@ -24,8 +26,10 @@ __all__ = [
     "render_hangs",
     "render_prediction",
     "render_settings",
+    "render_summary",
     "render_workflow",
     "settings_document",
+    "summary_document",
     "to_document",
     "to_json",
     "workflow_document",

@@ -6,6 +6,7 @@ run.tables.steps.to_pandas()
 run.sql("select rank, max(wall_ns) from steps group by rank").to_polars()
 """
 
+from concurrent.futures import Executor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -69,10 +70,12 @@ class OpenedRun(Timeline):
         return brief(self.document)
 
 
-def open_run(path: str | Path) -> OpenedRun:
+def open_run(path: str | Path, *, executor: Executor | None = None) -> OpenedRun:
     """Open a run directory, or a parent that holds one run.
 
-    Raises RunDirectoryError (see `traincope.errors`) if there is none.
+    `executor` reads its ranks: processes of this machine, or those of a cluster that sees the same files, for example
+    Dask's `Client.get_executor()`. Without it, this process does. Raises RunDirectoryError (see `traincope.errors`) if
+    there is none.
     """
-    timeline = open_timeline(path)
+    timeline = open_timeline(path, executor=executor)
     return OpenedRun(**{field.name: getattr(timeline, field.name) for field in fields(timeline)})

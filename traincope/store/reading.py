@@ -1,7 +1,9 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ from traincope.topology import Group
 SAME_LAUNCH_NS = 60_000_000_000
 """Maximum difference between the starts of the ranks of one launch."""
 
+RANKS_PER_TASK = 8
+"""Ranks that a worker of an executor reads at once."""
 SHARE = f"record with {UMASK_VARIABLE}=027 to let the group of its files read it"
 NAMED_KINDS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN, Kind.EVENT, Kind.BATCH)
 """Kinds of records whose `name` is the number of a string."""
@@ -164,10 +168,11 @@ class RunRecords:
         return {rank.rank: rank_batches(rank.thread("main"), names=rank.names) for rank in self.ranks}
 
 
-def read_run(path: str | Path) -> RunRecords:
+def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
-    `path` may be a parent that holds exactly one run, or a URL of either. Raises NotARunError, EmptyRunError or
+    `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and must
+    see the same files; without it, this process does. Raises NotARunError, EmptyRunError or
     VersionError, each with advice. Damage to single ranks does not raise: it is listed in `problems`.
     """
     root = find_run(Path(path))
@@ -176,7 +181,8 @@ def read_run(path: str | Path) -> RunRecords:
         return _logged(root, info)
     numbered = {n: p for p in root.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
     number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
-    ranks, problems = _read_ranks(sorted(attempts[-1].glob("rank-*")) if attempts else [], attempt=number)
+    directories = sorted(attempts[-1].glob("rank-*")) if attempts else []
+    ranks, problems = _read_all(directories, attempt=number, executor=executor)
     ranks = _with_provisional(root, ranks, problems, attempt=number)
     if not attempts and not ranks:
         raise EmptyRunError(
@@ -223,6 +229,20 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
     hangs = {} if not directories else {each.attempt: each for each in reversed(read_notices(directories[0].parent))}
     for attempt in read_attempts(directories):
         yield replace(attempt, noted=attempt.number in noted, hang=hangs.get(attempt.number))
+
+
+def _read_all(
+    directories: list[Path], *, attempt: int, executor: Executor | None
+) -> tuple[list[RankRecords], list[str]]:
+    """As `_read_ranks`, by the workers of the executor."""
+    if executor is None or len(directories) <= RANKS_PER_TASK:
+        return _read_ranks(directories, attempt=attempt)
+    tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
+    ranks, problems = [], []
+    for found, unreadable in executor.map(partial(_read_ranks, attempt=attempt), tasks):
+        ranks += found
+        problems += unreadable
+    return ranks, problems
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:

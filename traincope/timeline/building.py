@@ -1,6 +1,7 @@
 """Construction of a timeline from the records of a run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,12 @@ from traincope.timeline.traces import read_traces
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
 
-def open_run(path: str | Path) -> Timeline:
-    """Open a run directory; raises RunDirectoryError (see `traincope.errors`) if there is none."""
-    run = read_run(path)
+def open_run(path: str | Path, *, executor: Executor | None = None) -> Timeline:
+    """Open a run directory; raises RunDirectoryError (see `traincope.errors`) if there is none.
+
+    The workers of `executor` read its ranks; without it, this process does.
+    """
+    run = read_run(path, executor=executor)
     traces = read_traces(run)
     return replace(build_timeline(with_device_records(run, traces.ranks)), traces=traces)
 

@@ -13,6 +13,7 @@ from traincope.analysis import Analysis, analyze, parse_changes, parse_settings,
 from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_energy_price, add_price
+from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
 from traincope.printable import printable
 from traincope.report import (
@@ -21,15 +22,21 @@ from traincope.report import (
     render_brief,
     render_prediction,
     render_settings,
+    render_summary,
     render_workflow,
     settings_document,
+    summary_document,
     to_document,
     to_json,
     workflow_document,
 )
+from traincope.summaries import job_summary, read_summaries
+from traincope.summaries.reading import count_ranks
 from traincope.timeline import open_run
 
 HTML = "html"
+MOST_RANKS = 1_024
+"""From this number of ranks on, a report reads rows instead of events."""
 
 
 class Report:
@@ -52,6 +59,14 @@ class Report:
         add_price(parser)
         add_energy_price(parser)
         parser.add_argument(
+            "--detail",
+            choices=("auto", "all", "rows"),
+            default="auto",
+            help="all: read every event; rows: only the newest rows and the last records of each rank, in about a "
+            f"millisecond per rank; auto (default): rows from {MOST_RANKS:,} ranks on",
+        )
+        add_workers(parser)
+        parser.add_argument(
             "--what-if",
             metavar="CHANGES",
             help="instead of the report, predict the step time with parts of a step scaled by a factor, "
@@ -66,7 +81,12 @@ class Report:
             raise UsageError("--brief prints text; leave out --format and --what-if")
         if len(arguments.run_directories) > 1 and (arguments.format == HTML or arguments.what_if is not None):
             raise UsageError("--format html and --what-if take one run")
-        analyses = [analyze(open_run(run)) for run in arguments.run_directories]
+        if _by_rows(arguments):
+            write_answer(_summary_text(arguments), arguments.output)
+            return 0
+        with workers_of(arguments).executor() as executor:
+            runs = [open_run(run, executor=executor) for run in arguments.run_directories]
+        analyses = [analyze(run) for run in runs]
         if len(analyses) > 1:
             text = _workflow_text(analyses, arguments)
         elif arguments.what_if is None:
@@ -75,6 +95,28 @@ class Report:
             text = _prediction_text(analyses[0], arguments)
         write_answer(text, arguments.output)
         return 0
+
+
+def _by_rows(arguments: argparse.Namespace) -> bool:
+    first, *others = arguments.run_directories
+    unfit = bool(others) or arguments.format == HTML or arguments.what_if is not None
+    if arguments.detail == "auto":
+        return not unfit and count_ranks(first) >= MOST_RANKS
+    if arguments.detail == "rows" and unfit:
+        raise UsageError("--detail rows prints one run as text or JSON; leave out --format html and --what-if")
+    return bool(arguments.detail == "rows")
+
+
+def _summary_text(arguments: argparse.Namespace) -> str:
+    with workers_of(arguments).executor() as executor, read_progress() as progress:
+        summaries = read_summaries(arguments.run_directories[0], executor=executor, progress=progress)
+    document = summary_document(job_summary(summaries))
+    if arguments.format == "json":
+        return json.dumps(document, indent=2) + "\n"
+    console = Console(file=StringIO() if arguments.output else None)
+    with console.capture() as captured:
+        render_summary(document, console)
+    return captured.get()
 
 
 def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:

@@ -1,0 +1,95 @@
+"""Summaries of all ranks of a run's last attempt, read by an executor."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from traincope.errors import EmptyRunError, RunDirectoryError
+from traincope.store.job.manifests import RunInfo, read_run_info
+from traincope.store.layout import attempt_number, rank_number
+from traincope.store.reading import find_run
+from traincope.summaries.rank import RankSummary, summarise_rank
+
+RANKS_PER_TASK = 64
+"""Ranks that a worker reads at once. A task's own cost is then small, and progress is seen."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of ranks that were read, and of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summaries:
+    """Summaries of a run's last attempt."""
+
+    path: Path
+    info: RunInfo
+    ranks: tuple[RankSummary, ...]
+    """In rank order."""
+    attempts: int
+    missing: tuple[int, ...]
+    """Ranks of the world without a readable directory."""
+    problems: tuple[str, ...]
+
+
+def count_ranks(path: str | Path) -> int:
+    """Return the number of directories of ranks in the last attempt. Raises like `find_run`."""
+    return len(_directories(find_run(Path(path)))[0])
+
+
+def read_summaries(
+    path: str | Path, *, executor: Executor | None = None, progress: Progress | None = None
+) -> Summaries:
+    """Read the summary of every rank. `executor`: its workers read; they must see the same files. None: this process.
+
+    Raises NotARunError, EmptyRunError or VersionError as `read_run` does. Damage to single ranks is in `problems`.
+    """
+    root = find_run(Path(path))
+    info = read_run_info(root)
+    directories, attempts = _directories(root)
+    if not directories:
+        raise EmptyRunError(f"{root} holds no rank; try again once training has begun")
+    tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
+    ranks: list[RankSummary] = []
+    problems: list[str] = []
+    num_read = 0
+    results = map(_summarise, tasks) if executor is None else executor.map(_summarise, tasks)
+    for task, (found, errors) in zip(tasks, results, strict=True):
+        ranks += found
+        problems += errors
+        num_read += len(task)
+        if progress is not None:
+            progress(num_read, len(directories))
+    present = {rank.rank for rank in ranks}
+    missing = () if info.imported else tuple(rank for rank in range(info.world_size) if rank not in present)
+    return Summaries(
+        path=root,
+        info=info,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        attempts=attempts,
+        missing=missing,
+        problems=(*problems, *(problem for rank in ranks for problem in rank.problems)),
+    )
+
+
+def _directories(root: Path) -> tuple[list[Path], int]:
+    """Directories of the last attempt's ranks, and the number of attempts."""
+    numbered = {number: path for path in root.glob("attempt-*") if (number := attempt_number(path)) is not None}
+    if not numbered:
+        return [], 0
+    ranks = [path for path in numbered[max(numbered)].iterdir() if rank_number(path) is not None]
+    return sorted(ranks), len(numbered)
+
+
+def _summarise(directories: Sequence[Path]) -> tuple[list[RankSummary], list[str]]:
+    """What one task of the executor does."""
+    problems: list[str] = []
+    return list(_readable(directories, problems)), problems
+
+
+def _readable(directories: Sequence[Path], problems: list[str]) -> Iterator[RankSummary]:
+    for directory in directories:
+        try:
+            yield summarise_rank(directory)
+        except RunDirectoryError as error:
+            problems.append(str(error))

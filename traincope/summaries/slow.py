@@ -1,0 +1,102 @@
+"""Stragglers by the newest rows of all ranks: the test of `report` (`analysis/stragglers/persistence.py`) on rows.
+
+An agent cannot split all waits from transfers, so exposed transfers count as waits here: a rank that the others wait
+for has little of either.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE
+from traincope.analysis.stragglers.own_work import OWN_WORK
+from traincope.analysis.stragglers.persistence import Peers, late_ranks, material_terms, steps_needed
+from traincope.arrays import Floats, Ints
+from traincope.summaries.rank import RankSummary
+from traincope.topology import PIPELINE_AXIS
+
+WAITS = ("exposed_wait[", "exposed_transfer[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRank:
+    """A rank whose own work is longer than its peers' step after step, while they wait and it does not."""
+
+    rank: int
+    terms: tuple[str, ...]
+    """Ledger terms in which its work is longer; empty if only their sum is."""
+    late_ns: float
+    """Mean lateness per step, as `Straggler.late_ns`."""
+    gain_ratio: float
+    """Share of step time that is saved if it is as fast as its peers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRanks:
+    """The stragglers, and what the test had to stand on."""
+
+    ranks: tuple[SlowRank, ...]
+    """The latest first."""
+    steps: int
+    """Steps that were compared."""
+    steps_needed: int
+    """Fewest steps after which a rank can be named; 0: no rank has a peer."""
+
+
+def slow_ranks(ranks: Sequence[RankSummary]) -> SlowRanks:
+    """Compare each rank with those of its pipeline stage, in the steps of which all of them have a row."""
+    peers: dict[object, list[RankSummary]] = defaultdict(list)
+    for rank in ranks:
+        peers[rank.coords.get(PIPELINE_AXIS), frozenset(rank.coords)].append(rank)
+    groups = [_compared(group) for group in peers.values() if len(group) > 1]
+    tested = [(group, each) for group, each in groups if len(group) > 1 and len(each.wall_ns)]
+    num_tests = sum(len(group) for group, _ in tested)
+    found = [
+        SlowRank(
+            rank=group[late.row].rank,
+            terms=late.terms,
+            late_ns=late.late_ns,
+            gain_ratio=late.late_ns / float(each.wall_ns.mean()),
+        )
+        for group, each in tested
+        for late in late_ranks(Peers(work=each.work, waits_ns=each.waits_ns, wall_ns=each.wall_ns, num_tests=num_tests))
+    ]
+    longest = max((each for _, each in tested), key=lambda each: len(each.wall_ns), default=None)
+    return SlowRanks(
+        ranks=tuple(sorted(found, key=lambda rank: (-rank.late_ns, rank.rank))),
+        steps=0 if longest is None else len(longest.wall_ns),
+        steps_needed=0 if longest is None else steps_needed(longest.wall_ns, num_tests=num_tests),
+    )
+
+
+def _compared(ranks: list[RankSummary]) -> tuple[list[RankSummary], Peers]:
+    """The ranks that have most steps, and their work in the steps that all of them have, without the first step."""
+    most = max(len(rank.rows.step) for rank in ranks)
+    chosen = [rank for rank in ranks if 2 * len(rank.rows.step) > most]
+    steps: Ints = reduce(np.intersect1d, [rank.rows.step for rank in chosen]) if chosen else np.empty(0, np.int64)
+    steps = steps[steps > 0]
+    at = [np.searchsorted(rank.rows.step, steps) for rank in chosen]
+    names = {term for rank in chosen for term in rank.rows.terms}
+
+    def column(term: str) -> Floats:
+        nothing = np.zeros(len(steps))
+        return np.array(
+            [
+                rank.rows.terms[term][of] if term in rank.rows.terms else nothing
+                for rank, of in zip(chosen, at, strict=True)
+            ],
+            dtype=np.float64,
+        )
+
+    wall_ns = np.mean([rank.rows.wall_ns[of] for rank, of in zip(chosen, at, strict=True)], axis=0)
+    waits_ns = np.zeros((len(chosen), len(steps)))
+    for term in sorted(names):
+        if term in BUBBLE or term.startswith(WAITS):
+            waits_ns += column(term)
+    work = {term: column(term) for term in (*COMPUTE, *OWN_WORK) if term in names}
+    return chosen, Peers(
+        work=material_terms(work, wall_ns) if len(steps) else work, waits_ns=waits_ns, wall_ns=wall_ns, num_tests=1
+    )
