@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -11,12 +12,11 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Ints
 from traincope.errors import RunDirectoryError
-from traincope.events import CLEAN, NO_STEP, OPEN, RECORD_BYTES, Kind, Phase
+from traincope.events import CLEAN, OPEN, RECORD_BYTES, Kind, Phase
 from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import RankInfo, read_rank_info
 from traincope.store.layout import COMPACTED, GROUPS_FILE, NAMES_FILE, ROWS_FILE, record_files
 from traincope.store.lines import dense_groups, dense_names, read_numbered
-from traincope.store.rows import SINGLE_FIELDS
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import (
     HEADER_BYTES,
@@ -233,37 +233,29 @@ def _doing(rank: RankTimeline, main: NDArray[np.void]) -> str:
     return f"in {rank.name(int(record['name']))}"
 
 
-_decoder = msgspec.json.Decoder()
+Number = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
+_decoder = msgspec.json.Decoder(tuple[Number, Number, Number, Number, Number, dict[str, Number]])
+"""Of a row of a single step, as `store/rows.py` writes it."""
 
 
 def _newest_rows(directory: Path) -> Rows:
     """The newest rows of single steps. Lines that cannot be decoded are left out."""
-    by_step: dict[int, list[object]] = {}
+    by_step = {}
     for line in _last_lines(directory / ROWS_FILE):
         try:
             row = _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        if isinstance(row, list) and len(row) == SINGLE_FIELDS and _is_sound(row) and row[0] != NO_STEP:
-            by_step[row[0]] = row
+        by_step[row[0]] = row
     rows = [by_step[step] for step in sorted(by_step)][-NEWEST_ROWS:]
     columns = np.array([row[:4] for row in rows], dtype=np.int64).reshape(-1, 4)
     terms: dict[str, Ints] = {}
     for at, row in enumerate(rows):
-        for term, ns in row[5].items():  # type: ignore[attr-defined]
+        for term, ns in row[5].items():
             if term not in terms:
                 terms[term] = np.zeros(len(rows), dtype=np.int64)
             terms[term][at] = ns
     return Rows(step=columns[:, 0], wall_ns=columns[:, 2], own_ns=columns[:, 3], terms=terms)
-
-
-def _is_sound(row: list[object]) -> bool:
-    terms = row[SINGLE_FIELDS - 1]
-    return (
-        isinstance(terms, dict)
-        and all(type(number) is int and abs(number) < 1 << 62 for number in (*row[:-1], *terms.values()))
-        and all(isinstance(term, str) for term in terms)
-    )
 
 
 def _last_lines(path: Path) -> list[bytes]:

@@ -1,0 +1,146 @@
+"""Cost of a job report per number of ranks: `python -m tests.scale.bench [RANKS ...] [--out DIRECTORY]`.
+
+Records one rank of each pipeline stage of a 16,384-rank mesh on torch's fake backend, replays it on 64 to 2,048 ranks
+(or on RANKS) with a planted straggler and a planted stop, and runs `traincope report` on each run. Wall and CPU time
+and peak memory are those of the command; the peak is that of its largest process. Budgets are printed, never asserted.
+The culprits must be the planted ones: otherwise it ends with an error.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.scale.clone import write_run
+from tests.scale.program import Program, balanced, read_program
+from tests.scale.recording import record_stages
+from tests.scale.replay import Plan, replay
+
+SIZES = (64, 256, 1024, 2048)
+STEPS, DETAILED = 72, 6
+BUDGETS = {2048: (10.0, 1.0), 16_384: (30.0, 2.0)}
+"""Ranks -> seconds of wall time, and GiB."""
+FEW_RANKS = 256
+"""Up to this size all steps keep their records, and the report reads all events too."""
+TWO_DAYS_STEPS = 2 * 24 * 3600 // 5
+"""Steps of 5 s."""
+ROWS_BUDGET_GB = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One report."""
+
+    detail: str
+    ranks: int
+    wall_s: float
+    cpu_s: float
+    peak_gib: float
+    named: dict[str, list[int]]
+    """Kind of finding -> ranks."""
+
+
+def main() -> None:
+    """Record, replay, measure and print."""
+    parser = argparse.ArgumentParser(description="cost of a job report per number of ranks")
+    parser.add_argument("ranks", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--out", type=Path, help="directory for the runs (default: a temporary one)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.out) as directory:
+        programs = balanced([read_program(path) for path in record_stages(Path(directory) / "recorded")])
+        costs, wrong, row_bytes = [], [], 0.0
+        for ranks in arguments.ranks:
+            run, plan = Path(directory) / f"run-{ranks}", _plan(ranks)
+            _write(run, programs, plan)
+            row_bytes = _row_bytes(run, plan)
+            for detail in ("rows", "all") if ranks <= FEW_RANKS else ("rows",):
+                cost = _report(run, ranks, detail)
+                costs.append(cost)
+                wrong += _wrong(cost, plan)
+            shutil.rmtree(run)
+    _show(costs, row_bytes)
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+
+
+def _plan(ranks: int) -> Plan:
+    return Plan(ranks=ranks, steps=STEPS, detailed=STEPS if ranks <= FEW_RANKS else DETAILED)
+
+
+def _write(run: Path, programs: tuple[Program, ...], plan: Plan) -> None:
+    start = time.perf_counter()
+    records = write_run(run, programs, replay(programs, plan), plan)
+    print(f"{plan.ranks:,} ranks, {records:,} records: written in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def _row_bytes(run: Path, plan: Plan) -> float:
+    """Bytes on disk per row."""
+    files = list(run.glob("attempt-000/rank-*/rows.jsonl"))
+    return sum(file.stat().st_size for file in files) / len(files) / (plan.steps - 1)
+
+
+def _report(run: Path, ranks: int, detail: str) -> Cost:
+    out = run / "report.json"
+    words = ("report", str(run), "--detail", detail, "--format", "json", "-o", str(out))
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-m", "traincope.cli.main", *words])
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, words)
+    named: dict[str, list[int]] = {}
+    for finding in json.loads(out.read_text())["verdict"]:
+        named[finding["kind"]] = [*named.get(finding["kind"], []), *finding["ranks"]]
+    return Cost(
+        detail=detail,
+        ranks=ranks,
+        wall_s=time.perf_counter() - start,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+        peak_gib=usage.ru_maxrss / (1 << 20),
+        named=named,
+    )
+
+
+def _wrong(cost: Cost, plan: Plan) -> list[str]:
+    truth = {"hang": [plan.rank(*plan.stopped)], "straggler": [plan.rank(*plan.straggler)]}
+    return [
+        f"{cost.ranks:,} ranks, {cost.detail}: {kind} {cost.named.get(kind)}, planted {ranks}"
+        for kind, ranks in truth.items()
+        if cost.named.get(kind) != ranks
+    ]
+
+
+def _show(costs: list[Cost], row_bytes: float) -> None:
+    table = Table(title=f"traincope report ({os.cpu_count()} cores)", box=None)
+    for heading in ("ranks", "reads", "wall, s", "CPU, s", "CPU ms per rank", "peak, GiB", "hang", "straggler", ""):
+        table.add_column(heading, justify="right")
+    for cost in costs:
+        wall_s, peak_gib = BUDGETS.get(cost.ranks, (0.0, 0.0))
+        judged = "within" if cost.wall_s <= wall_s and cost.peak_gib <= peak_gib else "MISSED"
+        table.add_row(
+            *(f"{cost.ranks:,}", cost.detail, f"{cost.wall_s:.1f}", f"{cost.cpu_s:.1f}"),
+            *(f"{1000 * cost.cpu_s / cost.ranks:.1f}", f"{cost.peak_gib:.2f}"),
+            *(str(cost.named.get(kind)) for kind in ("hang", "straggler")),
+            f"{judged} {wall_s:g} s, {peak_gib:g} GiB" if wall_s else "",
+        )
+    console = Console()
+    console.print(table)
+    total_gb = row_bytes * TWO_DAYS_STEPS * 16_384 / 1e9
+    judged = "within" if total_gb <= ROWS_BUDGET_GB else "MISSED"
+    console.print(
+        f"rows: {row_bytes:.0f} bytes per rank and step; two days of steps of 5 s on 16,384 ranks: an estimated "
+        f"{total_gb:.0f} GB, {judged} {ROWS_BUDGET_GB:.0f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
