@@ -20,6 +20,7 @@
           main-00000.parquet       the same as main-00000.seg, compacted by the node's agent after it was full
           state-checks.jsonl       checksums of parameters and optimizer state (`job/state_checks.py`)
           rows.jsonl               ledger rows of the rank, one per finished step, by the node's agent (`rows.py`)
+          rows-old.jsonl.gz        older rows (`row_thinning.py`)
           looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
           flight.json              torch's flight recorder, as it was then (`job/flight.py`)
           agent.log                the log of the agent, in the directory of the rank that started it

@@ -1,9 +1,10 @@
 """Thinning of old ledger rows: the rows of one hour become one row with exact sums.
 
 The merged row keeps quantiles and counts of step times. The first row (the warm-up step) and rows of anomalous steps
-stay as they are. Sums over rows do not change.
+stay as they are. Sums over rows do not change. All but the newest lines move to a compressed file.
 """
 
+import gzip
 import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -12,13 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from traincope.arrays import Ints
-from traincope.store.layout import ROWS_FILE
-from traincope.store.rows import STEP_BUCKETS, MergedSteps, Row, line_of, read_rows
+from traincope.store.layout import OLD_ROWS_FILE, ROWS_FILE
+from traincope.store.rows import HOUR_NS, STEP_BUCKETS, MergedSteps, Row, line_of, newer_lines, read_rows
 from traincope.whole_files import write_whole
 
-HOUR_NS = 3_600_000_000_000
 UNMERGED_NS = 48 * HOUR_NS
 """Age, before a rank's newest row, from which rows are merged."""
+PLAIN_ROWS = 720
+"""Newest rows that stay uncompressed: an hour of steps of 5 s. `ls` and the report of very large runs read them."""
+COMPRESSION = 6
+"""Level of gzip: higher ones take several times as long for 1 % less."""
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 1.0)
 WALL = "wall"
 """Name of the wall time among the terms."""
@@ -28,17 +32,21 @@ BOUNDS_NS = np.array([round(bound * 1e9) for bound in STEP_BUCKETS], dtype=np.in
 def thin_rows(directory: Path, *, rank: int) -> int:
     """Thin the rows in a rank's directory; returns the number of rows saved.
 
-    Only the writer of the rows may call this. The file is replaced atomically. Raises OSError.
+    Only the writer of the rows may call this. Each file is replaced atomically, the compressed one first. Raises
+    OSError.
     """
     rows = read_rows(directory, rank=rank)
     newest_ns = max((row.start_ns for row in rows), default=0)
     before_ns = (newest_ns - UNMERGED_NS) // HOUR_NS * HOUR_NS
     num_old = sum(row.start_ns < before_ns for row in rows)
     thinned = [*rows[:1], *_by_hour(rows[1:num_old]), *rows[max(num_old, 1) :]]
-    if len(thinned) < len(rows):
+    if len(thinned) < len(rows) or len(newer_lines(directory)) > PLAIN_ROWS:
         path = directory / ROWS_FILE
         written = path.stat()
-        write_whole(path, b"".join(map(line_of, thinned)))
+        if old := thinned[:-PLAIN_ROWS]:
+            content = gzip.compress(b"".join(map(line_of, old)), COMPRESSION, mtime=0)
+            write_whole(directory / OLD_ROWS_FILE, content)
+        write_whole(path, b"".join(map(line_of, thinned[-PLAIN_ROWS:])))
         # The time of the last step: a hang is over once rows are newer than its notice.
         os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
     return len(rows) - len(thinned)

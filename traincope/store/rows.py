@@ -6,22 +6,29 @@ About 200 bytes; all times in ns. Only complete lines count: a writer first remo
 of old steps covers several steps (`row_thinning.py`) and has three more fields:
 
     [last step, first start, wall, own, 0, {"forward": 29520000000, ...}, 720, [[50000000, 700], ...], {"wall": [...]}]
+
+Older lines move to a compressed file, where a row takes about 50 bytes. Together the two files hold each row once.
 """
 
+import gzip
 import json
 import os
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from traincope.private_files import file_mode
-from traincope.store.layout import ROWS_FILE
+from traincope.store.layout import OLD_ROWS_FILE, ROWS_FILE
 from traincope.store.lines import parse
 
 STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Upper bounds in seconds of the buckets of step times, in merged rows and in the metric of step times."""
 
+HOUR_NS = 3_600_000_000_000
+PIECE_BYTES = 1 << 16
 SINGLE_FIELDS, MERGED_FIELDS = 6, 9
 """Number of fields of a line for a single step, and for merged steps."""
 
@@ -69,13 +76,39 @@ class Row:
 
 def read_rows(directory: Path, *, rank: int) -> tuple[Row, ...]:
     """Read the rows of a rank's directory, by step; empty if no agent wrote any. Invalid lines are left out."""
-    try:
-        lines = (directory / ROWS_FILE).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return ()
-    rows = (_row(parse(line.decode(errors="replace")), rank=rank) for line in lines)
-    by_step = {row.step: row for row in rows if row is not None}
+    old = list(_rows(old_lines(directory), rank=rank))
+    # A kill between writing the two files leaves the single rows of a merged hour among the newer lines.
+    merged_until_ns = max((_hour_end_ns(row) for row in old if row.merged is not None), default=0)
+    newer = (row for row in _rows(newer_lines(directory), rank=rank) if row.start_ns >= merged_until_ns)
+    by_step = {row.step: row for row in (*old, *newer)}
     return tuple(by_step[step] for step in sorted(by_step))
+
+
+def newer_lines(directory: Path) -> list[bytes]:
+    """Complete lines of the file that the agent appends to."""
+    try:
+        return (directory / ROWS_FILE).read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+
+
+def old_lines(directory: Path) -> list[bytes]:
+    """Lines of the compressed file, as far as it is whole."""
+    pieces = []
+    cut_off = (FileNotFoundError, EOFError, gzip.BadGzipFile, zlib.error)
+    with suppress(*cut_off), gzip.open(directory / OLD_ROWS_FILE) as file:
+        while piece := file.read1(PIECE_BYTES):
+            pieces.append(piece)
+    return b"".join(pieces).split(b"\n")[:-1]
+
+
+def _rows(lines: Iterable[bytes], *, rank: int) -> Iterator[Row]:
+    rows = (_row(parse(line.decode(errors="replace")), rank=rank) for line in lines)
+    return (row for row in rows if row is not None)
+
+
+def _hour_end_ns(row: Row) -> int:
+    return (row.start_ns // HOUR_NS + 1) * HOUR_NS
 
 
 def line_of(row: Row) -> bytes:

@@ -15,7 +15,7 @@ from traincope.errors import RunDirectoryError
 from traincope.private_files import make_directory
 from traincope.report import to_document, to_json
 from traincope.report.schema import SCHEMA_VERSION
-from traincope.store.layout import AGENT_LOG, METRICS_FILES, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
+from traincope.store.layout import AGENT_LOG, METRICS_FILES, OLD_ROWS_FILE, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
 from traincope.store.lines import read_object
 from traincope.tiles.build import write_tiles
 from traincope.tiles.storage import DOCUMENT_FILE, HEADER_FILE, VERSION, open_tiles
@@ -68,7 +68,7 @@ def link_shipped(run: Path, tiles: Path) -> None:
 
 def _is_of_agent(path: Path) -> bool:
     is_note = path.match(METRICS_FILES) or path.match(SCALARS_FILES)
-    return is_note or path.name in (AGENT_LOG, ROWS_FILE) or path.parts[0] == TILES_DIRECTORY
+    return is_note or path.name in (AGENT_LOG, OLD_ROWS_FILE, ROWS_FILE) or path.parts[0] == TILES_DIRECTORY
 
 
 def _are_whole(tiles: Path) -> bool:
