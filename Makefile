@@ -22,6 +22,7 @@ COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
 .PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-preflight accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-scale bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -131,6 +132,10 @@ test-launchers: setup
 test-kill: setup
 	TRAINCOPE_KILLS=200 $(BIN)/python -m pytest -q -m 'not timing' tests/faults/test_kill_instants.py \
 	  tests/engine/checkpoint/test_kill_instants.py tests/cli/launch/test_restarts.py
+
+# RANKS='64 16384' chooses the sizes. The runs go to OUT, or to a temporary directory.
+bench-scale: setup
+	@$(BIN)/python -m tests.scale.bench $(RANKS) $(if $(OUT),--out '$(OUT)')
 
 bench-report: setup
 	$(BIN)/python -m tests.bench.report

@@ -1,5 +1,6 @@
 """Parquet: each event is one row."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,21 @@ def test_a_lost_name_is_null(tmp_path: Path) -> None:
 def test_a_run_without_events_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="holds no records"):
         write_parquet(timeline(), tmp_path)
+
+
+def test_the_documented_query_of_duckdb_reads_the_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of docs/scale.md: in each of two steps both ranks stall on tp."""
+    duckdb = pytest.importorskip("duckdb")
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (query,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "RUN.parquet").mkdir()
+    run = two_ranks()
+    stalls = [row for row in rows(run, tmp_path / "RUN.parquet") if (row["kind"], row["axis"]) == ("stall", "tp")]
+    expected: dict[tuple[int, int], float] = {}
+    for row in stalls:
+        expected[row["rank"], row["step"]] = expected.get((row["rank"], row["step"]), 0) + row["duration_ns"] / 1e6
+    assert expected
+    found = duckdb.sql(query).fetchall()
+    assert {(rank, step): ms for rank, step, ms in found} == pytest.approx(expected)
+    assert [ms for _, _, ms in found] == sorted(expected.values(), reverse=True)
