@@ -9,11 +9,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from traincope.errors import MissingDependencyError, UsageError
+from traincope.errors import DataError, MissingDependencyError, UsageError
 
 CONNECT_SECONDS = 10
 
@@ -31,14 +32,20 @@ class Workers:
     def executor(self) -> Iterator[Executor | None]:
         """Yield the executor; None: the calling process reads.
 
-        Raises MissingDependencyError without Dask, UsageError if its scheduler does not answer.
+        Raises MissingDependencyError without Dask, UsageError if its scheduler does not answer, DataError if a process
+        of the pool was killed.
         """
         if self.scheduler is not None:
             with _dask(self.scheduler) as executor:
                 yield executor
         elif self.processes > 1:
-            with ProcessPoolExecutor(self.processes, mp_context=get_context(start_method())) as pool:
-                yield pool
+            try:
+                with ProcessPoolExecutor(self.processes, mp_context=get_context(start_method())) as pool:
+                    yield pool
+            except BrokenProcessPool as error:
+                raise DataError(
+                    "a process that read the run was killed, perhaps because memory ran out; give fewer --processes"
+                ) from error
         else:
             yield None
 
