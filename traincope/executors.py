@@ -72,10 +72,10 @@ def _dask(address: str) -> Iterator[Executor]:
     except ImportError as error:
         raise MissingDependencyError("a Dask scheduler needs Dask: pip install 'traincope[dask]'") from error
     try:
-        client = Client(address, timeout=CONNECT_SECONDS)
+        client = Client(address, timeout=CONNECT_SECONDS)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise UsageError(
             f"the Dask scheduler {address} does not answer ({error}); give the address that `dask scheduler` prints"
         ) from error
     with client:
-        yield client.get_executor()
+        yield client.get_executor()  # type: ignore[no-untyped-call]
