@@ -22,6 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 STEPS, RANKS, MIDDLE = 6, 2, 3
+KEPT: list[nn.Module] = []
+"""Models that live until their process ends. DDP holds its group, and torch 2.13 destroys a gloo group with Python's
+lock held: if a thread of the group has just completed a collective, and needs the lock to let go of it, both wait for
+ever.
+"""
 
 kept: list[object] = []
 """Models that live as long as the process. If the last reference to gloo's group went with a model, torch would join
@@ -76,6 +81,7 @@ def train(folder: str, company: str = "", *, in_group: bool = True) -> None:
             optimizer.zero_grad()
             losses.append(loss.item())
             tool()
+    KEPT.append(model)
     if in_group:
         kept.append(model)
         dist.destroy_process_group()
