@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from multiprocessing.util import Finalize
 
 import pytest
 
@@ -14,16 +15,20 @@ from tests import leftovers
 from tests.distributed.ranks.pool import Pool
 from tests.seeds import VARIABLE
 
+AFTER_MULTIPROCESSING = -200
+"""Priority at the exit: multiprocessing deletes its own temporary files at -100, in this folder."""
+
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TRAINCOPE_METRICS"] = "off"  # agents started by tests use no port, unless a test asks for one
 os.environ["TRAINCOPE_BUDGET"] = "none"  # sampling depends on the machine's speed; its own tests switch it on
 os.environ["TRAINCOPE_AGENT"] = "off"  # one more process for each short run; tests of the agent start it themselves
 
 if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile("fixed", derandomize=True, deadline=None)
-    settings.register_profile("fuzz", derandomize=False, deadline=None, database=None, print_blob=True)
+    busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine all is slow
+    settings.register_profile("fixed", busy, derandomize=True)
+    settings.register_profile("fuzz", busy, derandomize=False, database=None, print_blob=True)
     settings.load_profile("fuzz" if VARIABLE in os.environ else "fixed")
 
 
@@ -50,11 +55,23 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` of failed tests stays
         tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-")
         os.chmod(tempfile.tempdir, 0o1777)  # like /tmp: some tests are those of an ordinary user
+        options = {"ignore_errors": True}
+        Finalize(None, shutil.rmtree, (tempfile.tempdir,), options, exitpriority=AFTER_MULTIPROCESSING)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Switch the collector off while tests are imported: it would search a million modules' objects again and again.
+
+    They live until the end, so it never looks at them later either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

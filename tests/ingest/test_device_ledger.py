@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 
+from tests.seeds import examples
 from tests.virtual_gpu.actions import Program
 from tests.virtual_gpu.kineto import NEW, OLD, Style, write_traces
 from tests.virtual_gpu.programs import PROGRAMS
@@ -54,7 +55,7 @@ def test_the_ledger_of_a_named_program_is_the_truth(name: str, style: Style, tmp
     assert imported(PROGRAMS[name], tmp_path, style) == true_steps(PROGRAMS[name])
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(programs())
 def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
     with TemporaryDirectory() as folder:

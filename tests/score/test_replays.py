@@ -9,7 +9,7 @@ from tests.score.replays import KINDS, PAUSES_PER_DAY, Job, Pause, judged, repla
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, UNLEARNED_NS
 
 S = 1_000_000_000
-DAYS = 30
+DAYS = 10
 PAUSE = Pause(
     name="long document",
     kind=KINDS["long document"],

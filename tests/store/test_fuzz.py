@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.seeds import seeds
+from tests.seeds import examples, seeds
 from traincope.analysis import analyze
 from traincope.errors import TraincopeError
 from traincope.events import RECORD_BYTES
@@ -32,7 +32,7 @@ from traincope.timeline import build_timeline
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 RECORDS = 600
 """Records kept of each rank: about six steps."""
-DAMAGES = int(os.environ.get("TRAINCOPE_FUZZ", "40"))
+DAMAGES = int(os.environ.get("TRAINCOPE_FUZZ", examples(100)))
 A_BATCH = 20
 GIGABYTE = 1 << 30
 ABSURD = (0, -1, 1, 127, 255, 256, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
@@ -180,7 +180,7 @@ def test_a_damaged_run_is_reported_or_refused(small_run: Path, tmp_path: Path, b
 )
 @settings(
     max_examples=max(DAMAGES // 4, 20),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_file_with_other_content_is_reported_or_refused(
     small_run: Path, tmp_path: Path, content: bytes, name: str

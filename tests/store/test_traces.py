@@ -110,11 +110,12 @@ def test_an_event_costs_few_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "trace-000.npz").stat().st_size / 20_000 < 12
 
 
-def test_a_damaged_file_is_refused_wherever_the_damage_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [61, pytest.param(11, marks=pytest.mark.sweep)])
+def test_a_damaged_file_is_refused_wherever_the_damage_is(tmp_path: Path, apart: int) -> None:
     file = tmp_path / "trace-000.npz"
     write_trace(file, TRACE)
     whole = file.read_bytes()
-    for at in range(0, len(whole), 11):
+    for at in range(0, len(whole), apart):
         for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]):
             file.write_bytes(damaged)
             assert refused(file) or same(read_trace(file), TRACE)

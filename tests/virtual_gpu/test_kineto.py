@@ -47,10 +47,15 @@ def _event_fields(event: Mapping[str, Any]) -> Iterator[Field]:
         yield (*place, "args", key)
 
 
+@pytest.fixture(scope="module")
+def real() -> set[Field]:
+    """The fields of all real traces, whose reading takes seconds."""
+    return set().union(*map(fields, REAL))
+
+
 @pytest.mark.skipif(not REAL, reason=f"the public GPU traces are not in {TRACES}")
 @pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
-def test_every_written_field_is_in_a_real_trace(style: Style, tmp_path: Path) -> None:
-    real = set().union(*map(fields, REAL))
+def test_every_written_field_is_in_a_real_trace(style: Style, real: set[Field], tmp_path: Path) -> None:
     written = set().union(
         *(
             fields(path)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
+from tests.seeds import examples
 from tests.virtual_gpu.actions import US, Clock, Group, Kind, Program, Synchronize, collective, kernel, sleep, step
 from tests.virtual_gpu.device import VirtualDevice
 from tests.virtual_gpu.machine import Deadlock, Gpu, execute
@@ -13,7 +14,7 @@ from tests.virtual_gpu.truth import truth
 from traincope.record.gpu.device import Device
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs())
 def test_terms_are_positive_and_sum_to_the_wall(program: Program) -> None:
     for steps in truth(program).values():
@@ -23,7 +24,7 @@ def test_terms_are_positive_and_sum_to_the_wall(program: Program) -> None:
             assert sum(step_truth.terms.values()) == step_truth.wall_ns
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs())
 def test_works_run_in_the_order_of_their_stream_after_their_launch(program: Program) -> None:
     for record in execute(program):
@@ -33,7 +34,7 @@ def test_works_run_in_the_order_of_their_stream_after_their_launch(program: Prog
         assert all(ran.call.begin_ns < ran.start_ns < ran.end_ns for ran in record.works)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(programs())
 def test_the_members_of_a_collective_end_together_one_wire_time_after_the_last(program: Program) -> None:
     same_clock = Program(ranks=program.ranks, latency_ns=program.latency_ns)

@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.ingest.test_device_ledger import Steps, ledger_steps
+from tests.seeds import examples
 from tests.timeline.device.projection import projected, true_stalls
 from tests.timeline.device.recorded import padded, record
 from tests.virtual_gpu.actions import (
@@ -84,7 +85,7 @@ def test_the_ledger_of_a_named_program_is_what_marks_can_see(name: str, tmp_path
     assert_equal(ledger_steps(analysis.ledger), {rank: projected(program, rank) for rank in range(len(program.ranks))})
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(programs())
 def test_the_ledger_of_random_ranks_is_what_marks_can_see(program: Program) -> None:
     program = padded(program)
@@ -145,7 +146,7 @@ def reductions(draw: st.DrawFn) -> Program:
     return Program(ranks=ranks)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(reductions())
 def test_no_wait_is_called_transfer_and_no_transfer_wait(program: Program) -> None:
     """The rest is listed as ambiguous."""
@@ -173,7 +174,7 @@ phases = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(phases, min_size=1, max_size=3), st.integers(1, 300))
 def test_a_gpu_whose_marks_were_all_queued_in_time_has_no_launch_gap(steps: list[list[Action]], lead_us: int) -> None:
     """The truth has none, within phases either. Otherwise launch gaps are unknown, or at least those between phases."""

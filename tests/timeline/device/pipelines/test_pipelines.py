@@ -10,6 +10,7 @@ from hypothesis import event, given, settings
 from numpy.typing import NDArray
 
 from tests.ingest.test_device_ledger import ledger_steps
+from tests.seeds import examples
 from tests.timeline.device.pipelines.cases import CASES, pipelines
 from tests.timeline.device.pipelines.programs import Pipeline
 from tests.timeline.device.pipelines.truth import BUBBLE, TRANSFER, Ledgers, by_kernels, by_marks, marked_steps
@@ -92,7 +93,7 @@ def test_a_pipeline_whose_messages_no_mark_shows_has_no_bubble_and_names_the_rea
             assert not set(terms) & set(BUBBLE)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(pipelines())
 def test_a_random_pipeline_has_the_true_bubble_or_none(pipeline: Pipeline) -> None:
     with TemporaryDirectory() as folder:
