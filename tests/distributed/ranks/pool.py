@@ -31,6 +31,8 @@ GRACE_SECONDS = 2.0
 """Time that the other ranks have to end after one has failed. They often wait for it without end."""
 MAX_GROUPS = 24
 """Process groups of earlier tests that a rank keeps."""
+PRELOADED = ["traincope.engine.trainer"]
+"""Imported once, with all of torch that trainings use, by the server that forks the ranks of all pools."""
 
 
 class RankFailed(Exception):
@@ -42,7 +44,7 @@ class RankFailed(Exception):
 
 
 class Pool:
-    """`size` spawned processes, started when first needed."""
+    """`size` processes, started when first needed. They are forked before any thread or group exists."""
 
     def __init__(self, size: int, *, patience: float = 1.0) -> None:
         """`patience` is a factor on all time limits."""
@@ -81,7 +83,8 @@ class Pool:
             self._directory = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         self._directory = tempfile.mkdtemp(prefix="traincope-pool-")
         for rank in range(self.size):
             parent_end, child_end = context.Pipe()
