@@ -1,4 +1,4 @@
-"""A plain training of torchrun, `python hanging.py STEP`: from this step on, rank 1 sleeps for ever.
+"""A plain training of torchrun, `python hanging.py FILE`: once the file exists, rank 1 sleeps for ever.
 
 Each rank writes torch's flight recorder, as NCCL's watchdog does, two seconds after that.
 """
@@ -18,16 +18,18 @@ def dump() -> None:
     Path(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{os.environ['RANK']}").write_bytes(_dump_fr_trace())
 
 
-def main(stop: int) -> None:
+def main(stop: str) -> None:
     dist.init_process_group("gloo")
-    for step in range(1_000_000):
-        if step == stop:
+    stopping = torch.zeros(1000)
+    while True:
+        if stopping.any():
             threading.Timer(2.0, dump).start()
             if dist.get_rank() == 1:
                 time.sleep(3600)  # the line of the fault
-        dist.all_reduce(torch.ones(1000))
+        stopping[:] = float(os.path.exists(stop))
+        dist.all_reduce(stopping)
         time.sleep(0.01)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1])

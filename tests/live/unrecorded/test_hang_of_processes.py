@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ LINE = 1 + Path(hanging.__file__).read_text().split("\n").index(
 WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
 
 
-def torchrun(dumps: Path, *, stop: int) -> "subprocess.Popen[bytes]":
+def torchrun(dumps: Path, *, stop: Path) -> "subprocess.Popen[bytes]":
     command = [PYTHON / "torchrun", "--standalone", "--nproc-per-node", "2", hanging.__file__, str(stop)]
     variables = {"TORCH_FR_DUMP_TEMP_FILE": f"{dumps}/dump_", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -71,16 +72,43 @@ main()
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    process: "subprocess.Popen[bytes]"
+    dumps: Path
+    stop: Path
+    """The file that lets it hang."""
+
+
 @pytest.fixture(scope="module")
-def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
-    """The launcher of a job that hangs, and the folder with its dumps."""
-    dumps = tmp_path_factory.mktemp("dumps")
-    process = torchrun(dumps, stop=20)
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A job that trains until a test needs `hung`."""
+    dumps, stop = tmp_path_factory.mktemp("dumps"), tmp_path_factory.mktemp("stop") / "stop"
+    process = torchrun(dumps, stop=stop)
     try:
-        until(lambda: len(list(dumps.iterdir())) == 2 or process.poll() is not None, "the dumps")
-        yield process.pid, dumps
+        yield Job(process=process, dumps=dumps, stop=stop)
     finally:
         kill(process)
+
+
+@pytest.fixture(scope="module")
+def hung(job: Job) -> tuple[int, Path]:
+    """The launcher of the job, which hangs now, and the folder with its dumps."""
+    job.stop.touch()
+    until(lambda: len(list(job.dumps.iterdir())) == 2 or job.process.poll() is not None, "the dumps")
+    return job.process.pid, job.dumps
+
+
+def test_a_healthy_job_has_no_hang_and_goes_on(job: Job) -> None:
+    """The first test, before the job hangs."""
+    assert not job.stop.exists()
+    until(lambda: len(children_of_all().get(job.process.pid, ())) == 2, "the ranks")
+    for rank in children_of_all()[job.process.pid]:
+        until(lambda rank=rank: "all_reduce" in read_stacks(rank, py_spy=str(find_py_spy())).text, "its loop")
+    shown = answer(str(job.process.pid))
+    assert shown["hangs"] == []
+    assert shown["lacks"][0].endswith("went on between 6 looks at 2 processes: no hang, a slow rank, or a loop")
+    assert job.process.poll() is None
 
 
 def test_the_launchers_processes_are_found_by_any_of_them(hung: tuple[int, Path]) -> None:
@@ -143,20 +171,6 @@ def test_without_the_right_to_read_processes_it_says_what_to_allow(hung: tuple[i
         "py-spy may not read the processes; run this command as the job's user or as root; a container also needs the "
         "capability SYS_PTRACE, and kernel.yama.ptrace_scope must be 0"
     ]
-
-
-def test_a_healthy_job_has_no_hang_and_goes_on(tmp_path: Path) -> None:
-    process = torchrun(tmp_path, stop=-1)
-    try:
-        until(lambda: len(children_of_all().get(process.pid, ())) == 2, "the ranks")
-        for rank in children_of_all()[process.pid]:
-            until(lambda rank=rank: "all_reduce" in read_stacks(rank, py_spy=str(find_py_spy())).text, "its loop")
-        shown = answer(str(process.pid))
-        assert shown["hangs"] == []
-        assert shown["lacks"][0].endswith("went on between 6 looks at 2 processes: no hang, a slow rank, or a loop")
-        assert process.poll() is None
-    finally:
-        kill(process)
 
 
 def test_processes_without_a_rank_are_numbered_and_a_recorded_job_is_pointed_to(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.processes import WITHOUT_TORCH
 from traincope.analysis.faults.stacks import shows_all_threads, training_thread
 
-HANGING = """
-import os, signal, sys, threading
+HANGING = f"""{WITHOUT_TORCH}
+import os, signal, threading
 import traincope
 
 def wait_for_ever():
@@ -24,8 +25,8 @@ with traincope.run(sys.argv[1]):
     wait_for_ever()
 """
 
-FORKING = """
-import os, signal, sys
+FORKING = f"""{WITHOUT_TORCH}
+import os, signal
 import traincope
 
 with traincope.run(sys.argv[1]) as run:
@@ -84,8 +85,10 @@ def test_a_killed_child_leaves_no_evidence_against_the_rank(tmp_path: Path) -> N
     assert stacks(tmp_path) == {}
 
 
-BUSY = """
-import json, signal, sys, threading, time
+BUSY = (
+    WITHOUT_TORCH
+    + """
+import json, signal, threading, time
 import traincope
 
 def work(depth=40):
@@ -104,6 +107,7 @@ with traincope.run(sys.argv[1]) as run:
         while len(handled) < number:
             time.sleep(0.001)
 """
+)
 
 
 def test_a_training_that_handles_a_signal_survives_it_while_its_threads_run(tmp_path: Path) -> None:
