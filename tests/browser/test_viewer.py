@@ -25,8 +25,8 @@ from traincope.viewer.planning.one_layout import document, prediction, values
 from traincope.viewer.planning.searches import Search, outcome_of
 from traincope.viewer.view import View
 
-ALIKE = ("demo-3d", "format-1")
-"""Runs whose pages show nothing beyond those of `demo`."""
+USUAL = ("demo", "hostile", "missing")
+"""Runs whose every page `make test` opens. Pages of `demo-3d` and `format-1` show nothing beyond those of `demo`."""
 SLUGS = [page.slug for page in PAGES]
 DRAWN = "#timeline .js-plotly-plot .xtick text"
 QUIET, HANDLED = 90_000, 500
@@ -79,7 +79,7 @@ MISSING = {
 
 @pytest.mark.parametrize(
     "run",
-    [pytest.param(n, id=name, marks=[pytest.mark.sweep] * (name in ALIKE)) for n, name in enumerate(RUNS)],
+    [pytest.param(n, id=name, marks=[pytest.mark.sweep] * (name not in USUAL)) for n, name in enumerate(RUNS)],
 )
 def test_every_page_loads_without_complaints_and_shows_the_reports_numbers(
     visit: Go, address: str, library: Library, run: int
@@ -140,6 +140,7 @@ def at(document: Any, pointer: str) -> float:
     return float(document)
 
 
+@pytest.mark.sweep
 def test_names_of_a_hostile_run_are_shown_as_text(visit: Go, address: str) -> None:
     loaded = shown(visit, address, f"/timeline?run={RUNS.index('hostile')}&q=script")
     expect(loaded.page.locator("#found")).to_contain_text("<script>window.stolen = 1</script>")
@@ -186,6 +187,7 @@ def test_a_clicked_bar_shows_details_and_links_to_other_ranks(visit: Go, address
     expect(again.locator("#inspector")).to_have_text(inspector.inner_text(), use_inner_text=True, timeout=QUIET)
 
 
+@pytest.mark.sweep
 def click_wide_bar(page: Page) -> None:
     """Point at a wide bar, check its hover text and click it."""
     bars = page.locator("#timeline .barlayer .point path")
@@ -309,6 +311,7 @@ def test_the_theme_follows_the_system_until_the_user_chooses_one(visit: Go, addr
     page.wait_for_function("document.documentElement.dataset.theme === 'light'", timeout=QUIET)
 
 
+@pytest.mark.sweep
 def test_an_impossible_plan_says_why_and_a_possible_one_has_numbers(visit: Go, address: str) -> None:
     page = shown(visit, address, "/layout?run=0&tp=7").page
     expect(page.locator("main")).to_contain_text("No plan: tp is 7; it must divide", timeout=QUIET)

@@ -51,7 +51,7 @@ EFFECTS = {
     "agent_killed": ENDS,
 }
 """Fault -> its effect on the job. gloo aborts on both ranks where the sizes of a collective differ."""
-ALWAYS = ("missing_collective", "sigkill")
+ALWAYS = ("sigkill",)
 """Faults that `make test` injects alone, besides those below. The sweep has all."""
 WATCHED_SECONDS = 5.0
 """A job that hangs is watched for so long; the steps that are left take a fraction of it."""

@@ -141,6 +141,7 @@ def test_a_rank_of_torchrun_that_is_killed_leaves_its_exit_code(tmp_path: Path) 
     assert [(fault.ranks, fault.follows) for fault in others] == [((0,), True)]
 
 
+@pytest.mark.sweep
 def test_a_sys_exit_after_a_caught_error_is_not_a_clean_end(tmp_path: Path) -> None:
     """The process cannot see it at its end, but the command knows its exit code."""
     out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)

@@ -19,6 +19,7 @@ def faults_of(run_directory: Path) -> list[Fault]:
     return [fault for fault in traincope.analyze(traincope.open_run(run_directory)).faults if not fault.is_mark]
 
 
+@pytest.mark.sweep
 def fail(run_directory: Path) -> None:
     with traincope.run(run_directory) as recording:
         recording.step()

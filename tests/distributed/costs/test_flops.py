@@ -62,7 +62,7 @@ def assert_truth(pool: Pool, text: str, directory: Path, name: str) -> None:
     }
 
 
-USUAL = ("ddp 2 in bf16", "fsdp 2, full", "cp 2 ring, full", "pp 2 zb-v, packed", "tp 2 without sequence parallelism")
+USUAL = ("ddp 2 in bf16", "cp 2 ring, full", "tp 2 without sequence parallelism")
 
 
 @pytest.mark.parametrize("name", swept(TWO, but=USUAL))

@@ -70,6 +70,7 @@ def fsdp_table(axis: str, *, weights: int) -> Table:
     }
 
 
+@pytest.mark.sweep
 def test_traffic_of_tensor_and_sequence_parallelism(two_ranks: Pool, tmp_path: Path) -> None:
     """Two gathers and two reductions per block and pass, and one of each at each end of the model.
 
@@ -140,6 +141,7 @@ def test_a_ring(two_ranks: Pool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.sweep
 def test_ulysses(two_ranks: Pool, tmp_path: Path) -> None:
     """Two exchanges per pass: queries, keys and values to all tokens, attention's output back."""
     token = (2 * HEADS + 2 * KV_HEADS) * D * FLOAT
@@ -185,6 +187,7 @@ def test_replicas_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> 
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.sweep
 def test_replicas_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
     """Gradients are one bucket, averaged over replicas and parts of sequences at once. Parameters do not move.

@@ -189,6 +189,7 @@ def test_no_section_is_an_empty_plot() -> None:
         assert json.loads(reader.blocks[name])["data"]
 
 
+@pytest.mark.sweep
 def test_a_price_is_a_column() -> None:
     page = to_html(analysis(), price_per_gpu_hour=3_600_000.0)
     assert 'data-at="/ledger/cost/money/forward"' in page
