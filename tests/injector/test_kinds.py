@@ -51,8 +51,6 @@ EFFECTS = {
     "agent_killed": ENDS,
 }
 """Fault -> its effect on the job. gloo aborts on both ranks where the sizes of a collective differ."""
-ALWAYS = ("sigkill",)
-"""Faults that `make test` injects alone, besides those below. The sweep has all."""
 WATCHED_SECONDS = 5.0
 """A job that hangs is watched for so long; the steps that are left take a fraction of it."""
 DEADLINE_SECONDS = 150.0
@@ -120,9 +118,8 @@ def culprits(fault: str) -> tuple[int, ...]:
     return {"deadlock": (0, 1), "slow_link": (0, 1), "loss_spike": (), "agent_killed": ()}.get(fault, (1,))
 
 
-@pytest.mark.parametrize(
-    "fault", [fault if fault in ALWAYS else pytest.param(fault, marks=pytest.mark.sweep) for fault in EFFECTS]
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("fault", EFFECTS)
 def test_a_fault_has_its_effect_and_tells_the_truth(tmp_path: Path, fault: str) -> None:
     outcome = train(tmp_path / "job", f"{fault}@rank=1,step={STEP},seconds=0.01")
     assert outcome.effect == EFFECTS[fault], outcome.output[-4_000:]

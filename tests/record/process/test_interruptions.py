@@ -6,6 +6,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import pytest
 import torch
 import torch._dynamo.callback
 from torch import nn
@@ -129,6 +130,7 @@ def test_the_first_compilation_is_seen_before_any_step(tmp_path: Path) -> None:
     assert compilations(read_run(tmp_path / "run").ranks[0]).keys() == {NO_STEP}
 
 
+@pytest.mark.sweep
 def test_hooks_are_not_compiled(tmp_path: Path) -> None:
     """TorchDynamo skips DDP's forward, and compiles the functions that it calls. A guard reads clocks, which breaks."""
     words = [sys.executable, "-c", UNDER_DDP, str(tmp_path / "run")]
