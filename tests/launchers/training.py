@@ -28,11 +28,6 @@ lock held: if a thread of the group has just completed a collective, and needs t
 ever.
 """
 
-kept: list[object] = []
-"""Models that live as long as the process. If the last reference to gloo's group went with a model, torch would join
-the group's threads with Python's lock held, while one of them waits for that lock to release its last gradient.
-"""
-
 
 def main(folder: str, ranks: str = "launched", company: str = "") -> None:
     if ranks == "launched":
@@ -83,7 +78,6 @@ def train(folder: str, company: str = "", *, in_group: bool = True) -> None:
             tool()
     KEPT.append(model)
     if in_group:
-        kept.append(model)
         dist.destroy_process_group()
     Path(folder, str(rank)).write_text(" ".join(loss.hex() for loss in losses))
 
