@@ -19,6 +19,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "accelerate": ("accelerate==1.15.0",),
     "lightning": ("pytorch-lightning==2.6.6",),
     "deepspeed": ("deepspeed==0.19.8",),
+    "megatron": ("megatron-core==0.16.1",),
 }
 """Name of an environment -> its packages, pinned."""
 

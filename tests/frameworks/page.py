@@ -39,8 +39,10 @@ without a budget, so every step has its detail, and without its agent.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
 
-Not in the table: DeepSpeed ZeRO-2 and ZeRO-3, Megatron-Core and Ray Train have no program yet; torchtitan's own program
-needs Triton; MosaicML Composer does not install with this torch.
+- Megatron-Core's schedules allocate on a GPU, so its program has a loop of its own. ZeRO-3 gathers weights each time:
+  by default it would keep weights as small as these.
+
+Not in the table: torchtitan and Ray Train have no program yet; MosaicML Composer does not install with this torch.
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")

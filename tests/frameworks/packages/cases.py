@@ -42,8 +42,33 @@ ZERO_1: Traffic = {
     ("dp", "all_gather"): (1, ZERO_WEIGHTS * FLOAT),
 }
 """One bucket of gradients and the norm; then each rank sends the weights that it has updated."""
-ZERO_SAVES: Traffic = {("world", "barrier"): (2 * 2, 0), ("world", "all_reduce"): (2 * 2, 2 * 2 * 20)}
+ZERO_2: Traffic = {
+    ("dp", "all_reduce"): (2 + 1, (2 * ZERO_WEIGHTS + 1) * FLOAT),
+    ("dp", "all_gather"): (1, ZERO_WEIGHTS * FLOAT),
+}
+"""The gradients of each microbatch, because a rank keeps only its part of them."""
+ZERO_3: Traffic = {
+    ("dp", "all_gather"): (2 * 2 * 2, 2 * 2 * ZERO_WEIGHTS * FLOAT),
+    ("dp", "reduce_scatter"): (2, 2 * ZERO_WEIGHTS * FLOAT),
+    ("dp", "all_reduce"): (1, 8),
+}
+"""Per microbatch, each Linear is gathered for forward and again for backward, and one bucket of gradients is reduced.
+The norm is one number of double precision. ZeRO-3 uses the world's own group, and so do the saves."""
+ZERO_SAVES = {"barrier": (2 * 2, 0), "all_reduce": (2 * 2, 2 * 2 * 20)}
 """Two saves: barriers before and after, and the least and greatest SHA-1 (20 bytes) of the tag over the ranks."""
+
+# -- megatron_gpt.py: 2 layers of 32, 16 tokens of 64, on two ranks of tp --------------------------------
+
+MEGATRON_STREAM = 4 * TOKENS * HIDDEN * FLOAT
+MEGATRON: Traffic = {
+    ("tp", "all_reduce"): (
+        2 * (2 + 4 * LAYERS + 3),
+        2 * ((2 + 4 * LAYERS) * MEGATRON_STREAM + 3 * 4 * TOKENS * FLOAT),
+    )
+}
+"""Per microbatch: the embedding of the split vocabulary, and the gradient of the output's input. Per layer: attention
+and feed-forward, in forward and in backward. The loss needs three numbers per token: the greatest logit, the logit of
+the label, and the sum of the exponentials."""
 
 CASES: tuple[Case, ...] = (
     Case(
@@ -105,19 +130,33 @@ CASES: tuple[Case, ...] = (
             saved_after=(6, 12),
         ),
     ),
+    *(
+        Case(
+            name=f"DeepSpeed ZeRO-{stage}",
+            program="packages/deepspeed_zero.py",
+            arguments=(str(stage),),
+            package="deepspeed",
+            environment={"DS_ACCELERATOR": "cpu"},
+            truth=Truth(
+                steps=12,
+                optimizer="AdamW",
+                traffic=traffic,
+                once={(axis, operation): amounts for operation, amounts in ZERO_SAVES.items()},
+                flops=ZERO_FLOPS,
+                saved_after=(6, 12),
+            ),
+        )
+        for stage, traffic, axis in ((1, ZERO_1, "world"), (2, ZERO_2, "world"), (3, ZERO_3, "dp"))
+    ),
     Case(
-        name="DeepSpeed ZeRO-1",
-        program="packages/deepspeed_zero.py",
-        arguments=("1",),
-        package="deepspeed",
-        environment={"DS_ACCELERATOR": "cpu"},
+        name="Megatron-Core GPT, tensor parallelism",
+        program="packages/megatron_gpt.py",
+        package="megatron",
         truth=Truth(
             steps=12,
             optimizer="AdamW",
-            traffic=ZERO_1,
-            once=ZERO_SAVES,
-            flops=ZERO_FLOPS,
-            saved_after=(6, 12),
+            traffic=MEGATRON,
+            flops=2 * 4 * TOKENS * GPT2_FLOPS_PER_TOKEN,
         ),
     ),
 )

@@ -8,6 +8,12 @@ import torch
 from torch import nn
 
 STEPS, MICROBATCHES, BATCH, HIDDEN, EVERY = 12, 2, 8, 32, 6
+GATHER_EACH_TIME = {
+    "stage3_param_persistence_threshold": 0,
+    "stage3_max_reuse_distance": 0,
+    "stage3_prefetch_bucket_size": 0,
+}
+"""By default ZeRO-3 keeps weights as small as these on every rank."""
 
 
 def main(directory: str, stage: str) -> None:
@@ -17,7 +23,7 @@ def main(directory: str, stage: str) -> None:
     settings = {
         "train_micro_batch_size_per_gpu": BATCH,
         "gradient_accumulation_steps": MICROBATCHES,
-        "zero_optimization": {"stage": int(stage)},
+        "zero_optimization": {"stage": int(stage), **(GATHER_EACH_TIME if stage == "3" else {})},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1000,

@@ -63,3 +63,12 @@ def test_an_unknown_version_of_a_framework_costs_only_the_axis(tmp_path: Path, m
     assert axes(tmp_path / "run") == [("world", "none")]
     assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() == 1
     assert not [state for state in rank.info.probes.values() if "failed" in state]
+
+
+def test_zero_3_uses_the_group_of_the_world(tmp_path: Path) -> None:
+    """Only the module that calls shows that these are data-parallel ranks."""
+    calling: dict[str, object] = {"__name__": "deepspeed.runtime.zero.stage3", "dist": dist}
+    exec("def reduce(gradients): dist.all_reduce(gradients)", calling)
+    with traincope.run(tmp_path / "run"):
+        calling["reduce"](torch.ones(1))  # type: ignore[operator]
+    assert axes(tmp_path / "run") == [("dp", "wrapper")]

@@ -17,6 +17,7 @@ WRAPPERS = (
     ("torch.nn.parallel.distributed", "dp"),
     ("torch.distributed.pipelining", "pp"),
     ("torch.distributed.tensor.parallel", "tp"),
+    ("deepspeed.runtime.zero", "dp"),  # ZeRO-3 uses the world's own group, the other stages a copy
 )
 """Module whose code calls the collective -> the axis of its collectives."""
 
