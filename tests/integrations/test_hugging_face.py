@@ -17,6 +17,7 @@ from tests.integrations.training import (
     tokens_per_step,
     train,
 )
+from traincope.analysis.efficiency.declared_flops import configured_flops
 
 pytestmark = pytest.mark.integrations
 
@@ -59,6 +60,22 @@ def test_tokens_and_flops_are_those_counted_by_hand(recorded: Training) -> None:
         assert logged(recorded.timeline, rank)["step_tokens"] == {step: [32.0, 32.0] for step in range(6)}
     assert tokens_per_step(recorded.document) == pytest.approx(TOKENS)
     assert recorded.document["utilization"]["model_flops_per_step"] == 6 * WEIGHTS * TOKENS + ATTENTION
+
+
+def test_the_configuration_gives_the_counted_flops(recorded: Training) -> None:
+    by_formula = configured_flops(recorded.timeline, steps=range(6), experts=None)
+    assert by_formula is not None
+    assert by_formula.dtype == "float32"
+    assert by_formula.model == 6 * WEIGHTS * TOKENS + ATTENTION
+
+
+def test_the_configuration_gives_the_counted_flops_of_frozen_weights(folder: Path) -> None:
+    frozen = train(folder / "frozen", "hugging_face", "hugging_face", "frozen")
+    by_formula = configured_flops(frozen.timeline, steps=range(6), experts=None)
+    assert by_formula is not None
+    counted = frozen.document["utilization"]["model_flops_per_step"]
+    assert by_formula.model == pytest.approx(counted, rel=0.01)
+    assert counted < 0.8 * (6 * WEIGHTS * TOKENS + ATTENTION)
 
 
 def test_the_logged_values_have_their_step_and_the_run_has_its_names(recorded: Training) -> None:

@@ -7,9 +7,10 @@ from torch.compiler import is_compiling
 from transformers import TrainerCallback, __version__
 
 import traincope
+from traincope.integrations.model_rates import configured_rates
 from traincope.integrations.recording import Recording
 from traincope.record.instrumentation.guard import guard
-from traincope.record.run import Run
+from traincope.record.run import Run, active_run
 
 SUMMARY = "train_runtime"
 """Name in the values that the Trainer logs once, after its last step."""
@@ -32,7 +33,10 @@ def _tensor_parallel_size(model: Any, args: Any) -> int | None:
 
 
 class _TokenCount:
-    """Hook that logs the tokens of each forward. In a copy or a pickle of the model it logs nothing."""
+    """Hook that logs the tokens of each forward, and their squared lengths in whole sequences.
+
+    In a copy or a pickle of the model it logs nothing.
+    """
 
     def __init__(self, same_tokens: int | None = None) -> None:
         """`same_tokens`: number of ranks that share the tokens; None: log nothing."""
@@ -41,13 +45,27 @@ class _TokenCount:
 
     def __call__(self, module: Any, _args: Any, inputs: dict[str, Any]) -> None:
         if self._same_tokens and not is_compiling() and module.training and module.main_input_name in inputs:
-            self._log(inputs[module.main_input_name].numel() / self._same_tokens)
+            self._log(inputs[module.main_input_name])
 
     def __reduce__(self) -> tuple[type["_TokenCount"], tuple[()]]:
         return _TokenCount, ()
 
-    def _log_tokens(self, tokens: float) -> None:
-        traincope.log(step_tokens=tokens)
+    def _log_tokens(self, inputs: Any) -> None:
+        tokens = inputs.numel() / (self._same_tokens or 1)
+        traincope.log(step_tokens=tokens, step_squared_lengths=tokens * inputs.shape[-1])
+
+
+def _describe_rates(model: Any, args: Any) -> None:
+    """Describe the FLOPs per token by the model's configuration, for a run whose kernels cannot be counted."""
+    rates, run = configured_rates(model), active_run()
+    if rates is not None and run is not None:
+        dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else str(model.dtype).removeprefix("torch.")
+        run.describe(
+            formula_flops_per_token=rates.token,
+            formula_flops_per_squared_length=rates.squared_length,
+            formula_flops_per_routed_token=rates.routed_token,
+            formula_flops_dtype=dtype,
+        )
 
 
 class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
@@ -56,6 +74,8 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
     >>> trainer = Trainer(..., callbacks=[HuggingFaceCallback()])
 
     Tokens are the elements of the model's main input, padding included. A compiled model is not asked for them.
+
+    If the recorder cannot count the FLOPs, they follow from these tokens and the model's configuration.
     """
 
     def __init__(self, run: Run | None = None) -> None:
@@ -67,6 +87,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]
         self._recording.begin({"trainer": f"transformers {__version__}", "model": type(model).__name__})
         self._recording.train(step=state.global_step)
         guard(self._watch)(model, args)
+        guard(_describe_rates)(model, args)
 
     def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
         values = {name: value for name, value in logs.items() if isinstance(value, int | float)}

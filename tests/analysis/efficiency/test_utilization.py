@@ -9,7 +9,7 @@ import pytest
 from tests.analysis.efficiency.test_experts import logged
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis import Utilization, analyze, waterfall_of
-from traincope.analysis.efficiency.declared_flops import FORMULA
+from traincope.analysis.efficiency.declared_flops import CONFIGURED, FORMULA
 from traincope.analysis.efficiency.work import BY_GRAPHS, NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.record.compute.flops import BY_GRAPHS as RECORDED
@@ -227,6 +227,37 @@ def test_rates_and_amounts_make_the_models_flops_in_both_conventions() -> None:
     assert result.ratios.mfu == pytest.approx(5.3 / 31.2)
     assert result.ratios.mfu_paper == pytest.approx(5.6 / 31.2)
     assert result.work.redundant == pytest.approx(1.05e9)
+
+
+CONFIGURED_RATES = {
+    "formula_flops_per_token": 5e7,
+    "formula_flops_per_squared_length": 1e5,
+    "formula_flops_dtype": "float32",
+    "tokens_per_step": 100,
+    "squared_lengths_per_step": 6000,
+}
+"""Rates of a model's configuration: 5 GFLOP of weights per step, and 0.6 of attention, or half."""
+
+
+def test_the_configuration_gives_the_flops_of_kernels_that_cannot_be_counted() -> None:
+    """19.5 TFLOP/s in float32 do 1.95 GFLOP in 100 us."""
+    result = utilization_of(on(rank(0, *STEPS), probe="off: compiled"), **CONFIGURED_RATES)
+    assert (result.reason, result.work.convention) == (None, CONFIGURED)
+    assert result.ratios.mfu == pytest.approx(5.3 / 1.95)
+    assert result.ratios.mfu_paper == pytest.approx(5.6 / 1.95)
+    assert result.ratios.hfu is None
+
+
+@pytest.mark.parametrize("declared", [{}, {"model_flops_per_step": 6.24e9}])
+def test_counts_and_declarations_win_over_the_configuration(declared: dict[str, float]) -> None:
+    records = on(rank(0, *STEPS, *COUNTED))
+    with_rates, without = utilization_of(records, **CONFIGURED_RATES, **declared), utilization_of(records, **declared)
+    assert (with_rates.work.model, with_rates.work.convention) == (without.work.model, without.work.convention)
+
+
+def test_without_tokens_the_configuration_gives_nothing() -> None:
+    rates = {name: rate for name, rate in CONFIGURED_RATES.items() if name.startswith("formula")}
+    assert utilization_of(on(rank(0, *STEPS), probe="off: compiled"), **rates).reason == "compiled (rank 0)"
 
 
 def test_logged_amounts_win_and_shares_of_ranks_add_up() -> None:

@@ -1,8 +1,8 @@
 """Six steps of a tiny Llama with transformers' Trainer: 2 sequences of 16 tokens per microbatch, 2 microbatches.
 
 Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, `joined` for the same inside a run of
-the script, or `fails` for an error of rank 0 in its third step; a tracker, or `none`. With a tracker, the data wait for
-the first numbers of the agent.
+the script, `frozen` for a training of the last layer alone, or `fails` for an error of rank 0 in its third step; a
+tracker, or `none`. With a tracker, the data wait for the first numbers of the agent.
 """
 
 import sys
@@ -42,6 +42,9 @@ arguments = TrainingArguments(
     report_to=tracker,
     disable_tqdm=True,
 )
+if mode == "frozen":
+    model.requires_grad_(requires_grad=False)
+    model.model.layers[-1].requires_grad_()
 if mode == "fails" and arguments.process_index == 0:
     calls = count()
 

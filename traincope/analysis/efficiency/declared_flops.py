@@ -4,11 +4,14 @@
 declare rates (`plan.rates`), which are multiplied by amounts: tokens, squared document lengths, routed tokens.
 `run.log(step_tokens=..., step_squared_lengths=...)` logs the amounts: each rank logs its share of one step, and the
 shares add up. Without logged squared lengths, documents count as equally long in every step.
+
+A framework's callback gives rates by the model's configuration (`formula_flops_per_token`, ...). They are used only if
+the FLOPs were neither declared nor counted.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +23,10 @@ from traincope.timeline import RankTimeline, Timeline
 TOKENS, SQUARED_LENGTHS, ROUTED_TOKENS = "tokens", "squared_lengths", "routed_tokens"
 DECLARED = "as the training declares"
 FORMULA = "by the model's formula, causal attention halved"
+CONFIGURED = "by the formula of the model's configuration, causal attention halved"
+FORMULA_TOKEN, FORMULA_SQUARED_LENGTH = "formula_flops_per_token", "formula_flops_per_squared_length"
+FORMULA_ROUTED_TOKEN, FORMULA_DTYPE = "formula_flops_per_routed_token", "formula_flops_dtype"
+"""Settings that hold the rates of the model's configuration, and the dtype of its products."""
 LOGGED = "step_{}"
 """Name of an amount in the log. The plain name `tokens` often is the sum since the beginning."""
 MAX_AMOUNT = 1e50
@@ -98,6 +105,8 @@ class DeclaredFlops:
     paper: float | None = None
     """The same with causal attention in full, not halved."""
     convention: str = DECLARED
+    dtype: str | None = None
+    """Dtype of the products; None: as the settings or the counts state it."""
 
 
 def declared_flops(
@@ -113,6 +122,25 @@ def declared_flops(
     if total is not None:
         return DeclaredFlops(model=total)
     return None if token is None else _by_rates(timeline, _rates(token, settings), steps, experts)
+
+
+def configured_flops(
+    timeline: Timeline, *, steps: Collection[int], experts: ExpertLoads | None
+) -> DeclaredFlops | None:
+    """Model FLOPs by the rates of the model's configuration; None without rates, or without the amounts they need."""
+    settings = timeline.run.info.settings
+    token = positive(settings.get(FORMULA_TOKEN))
+    if token is None:
+        return None
+    rates = Rates(
+        token=token,
+        squared_length=positive(settings.get(FORMULA_SQUARED_LENGTH)) or 0.0,
+        routed_token=positive(settings.get(FORMULA_ROUTED_TOKEN)) or 0.0,
+    )
+    flops, dtype = _by_rates(timeline, rates, steps, experts), settings.get(FORMULA_DTYPE)
+    if isinstance(flops, str):
+        return None
+    return replace(flops, convention=CONFIGURED, dtype=dtype if isinstance(dtype, str) else None)
 
 
 def positive(value: object) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.efficiency.declared_flops import (
     DeclaredFlops,
+    configured_flops,
     counted_steps,
     declared_flops,
     job_scale,
@@ -123,6 +124,8 @@ def job_work(
 ) -> JobWork:
     """Mean FLOPs of one of `steps`. Declared model FLOPs win over counted ones; executed FLOPs are always counted.
 
+    If nothing is declared and the counts do not represent the job, the rates of the model's configuration decide.
+
     `shapes`: evidence of an imported run, None for a recorded one.
     """
     larger = step_scale(timeline, steps=steps)
@@ -148,6 +151,8 @@ def job_work(
         ranks = {rank: RankWork(model=work.executed or {}, executed=work.executed) for rank, work in ranks.items()}
     ranks = _with_usual_rows(timeline, ranks, experts)
     declared = declared_flops(timeline, steps=steps, experts=experts)
+    if declared is None and reason is not None and shapes is None:
+        declared = configured_flops(timeline, steps=steps, experts=experts)
     if declared is None:
         convention = _counted_how(by_graphs, by_modules) if shapes is None else BY_SHAPES
         return JobWork(
@@ -230,7 +235,7 @@ def _share_declared(
     """
     total = sum(sum(work.model.values()) for work in counted.values()) * job_scale(timeline)
     if not total:
-        dtype = str(timeline.run.info.settings.get("flops_dtype", DEFAULT_DTYPE))
+        dtype = declared.dtype or str(timeline.run.info.settings.get("flops_dtype", DEFAULT_DTYPE))
         share = {dtype: 1 / timeline.run.info.world_size}
         return {rank.rank: _with_model(RankWork(model={}), declared, share) for rank in timeline.ranks}
     return {

@@ -80,7 +80,7 @@ def read_model(source: str, *, sequence: int | None = None) -> Transformer:
     if source in PRESETS or source.endswith(".json"):
         if sequence is None:
             raise UsageError(f"{source} does not state the tokens per sequence of the training; give --seq")
-        shape = PRESETS.get(source) or _by_config(source, _read(source, json.loads), sequence=sequence)
+        shape = PRESETS.get(source) or shape_of_config(_read(source, json.loads), source=source, sequence=sequence)
         return replace(shape, sequence=sequence)
     if source.endswith(".toml"):
         return _by_table(source, _read(source, tomllib.loads), sequence=sequence)
@@ -137,8 +137,10 @@ GPT2_NAMES = {
 """Names of the keys in a config.json of gpt2."""
 
 
-def _by_config(source: str, config: dict[str, Any], *, sequence: int) -> Transformer:
+def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) -> Transformer:
     """Shapes by the keys of transformers' configurations. Raises UsageError for a model type that is not listed here.
+
+    `source`: name of the configuration in errors. `sequence`: tokens per sequence in the training.
 
     Attention in windows costs less than the formula counts, so such a model is refused.
     """
