@@ -54,11 +54,12 @@ def test_three_products_per_trainable_weight() -> None:
     assert products_of(Model()).flops == 6 * (LAYERS * (ATTENTION + FEED_FORWARD) + HEAD)
 
 
-def test_frozen_first_layers_only_run_forward() -> None:
-    """The matrices that read the first trainable layer's input need no gradient of it."""
+@pytest.mark.parametrize(("trained_norm", "reads_input"), [(True, 0), (False, 3 * WIDTH**2)])
+def test_frozen_first_layers_only_run_forward(trained_norm: bool, reads_input: int) -> None:
+    """The matrices that read the first trainable layer's input need a gradient of it only for a norm before them."""
     model = Model().requires_grad_(requires_grad=False)
     model.layers[2].requires_grad_()
-    reads_input = 3 * WIDTH**2
+    model.layers[2].norm.requires_grad_(trained_norm)
     trained = 6 * (ATTENTION + FEED_FORWARD) - 2 * reads_input
     products = products_of(model)
     assert products.attention_share() == pytest.approx((1 + 1 + 3) / 9)

@@ -50,7 +50,7 @@ def products_of(model: nn.Module) -> "Products":
     """Products of a model whose modules run in the order in which they are registered.
 
     Matrices side by side in a module (queries, keys and values; gate and up) share its input. The last takes what the
-    others made.
+    others made. A layer's norms run before its matrices.
     """
     products = Products()
     products.pass_through(model, gradient=False)
@@ -85,6 +85,8 @@ class Products:
                 self.num_attention_backward += any(made)
             gradient = self.pass_through(inner[-1], gradient=any(made))
         else:
+            if any(ATTENTION in type(part).__name__ for part in parts):
+                parts.sort(key=inner.__contains__)
             for part in parts:
                 gradient = self.pass_through(part, gradient=gradient)
         return gradient or any(weight.requires_grad for weight in module.parameters())
