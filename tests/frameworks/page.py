@@ -39,10 +39,12 @@ without a budget, so every step has its detail, and without its agent.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
 
+- torchtitan 0.2.2 is the last version that fits this torch. Its trainer runs, with the CPU as its device. On two ranks
+  all of its meshes share the group of all ranks, so the loss has the axis of the weights.
 - Megatron-Core's schedules allocate on a GPU, so its program has a loop of its own. ZeRO-3 gathers weights each time:
   by default it would keep weights as small as these.
 
-Not in the table: torchtitan and Ray Train have no program yet; MosaicML Composer does not install with this torch.
+Not in the table: Ray Train has no row yet; MosaicML Composer does not install with this torch.
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")

@@ -70,6 +70,35 @@ MEGATRON: Traffic = {
 and feed-forward, in forward and in backward. The loss needs three numbers per token: the greatest logit, the logit of
 the label, and the sum of the exponentials."""
 
+# -- torchtitan_llama.py: 2 layers of 64 with a gated feed-forward of 192, 4 texts of 16 tokens of 128 -----
+
+TITAN, TITAN_TOKENS, TITAN_VOCABULARY = 64, 4 * 16, 128
+TITAN_LAYER = 4 * TITAN**2 + 3 * TITAN * 192 + 2 * TITAN
+"""Matrices and two norms."""
+TITAN_EMBEDDING = TITAN_VOCABULARY * TITAN
+TITAN_HEAD = TITAN + TITAN_EMBEDDING
+TITAN_PARAMETERS = 1 + 2 * (7 + 2) + 2
+TITAN_FLOPS = 3 * TITAN_TOKENS * (2 * (2 * (TITAN_LAYER - 2 * TITAN) + TITAN_EMBEDDING) + 2 * 4 * 16 * TITAN)
+"""Of one replica: matrices, the output, attention in full (not halved)."""
+TITAN_FSDP: Traffic = {
+    ("fsdp", "all_gather"): (4 + 3, (2 * (TITAN_EMBEDDING + 2 * TITAN_LAYER) + TITAN_HEAD) * FLOAT),
+    ("fsdp", "reduce_scatter"): (4, (TITAN_EMBEDDING + 2 * TITAN_LAYER + TITAN_HEAD) * FLOAT),
+    ("fsdp", "all_reduce"): (1 + 1 + 3, (TITAN_PARAMETERS + 2) * FLOAT + 8 + 8),
+}
+"""The embedding, each layer, and the last norm with the output, which stays gathered until backward. The norms of all
+parameters. Numbers of tokens, of this step and of all; the mean and the greatest loss."""
+
+TITAN_STREAM = TITAN_TOKENS * TITAN * FLOAT
+TITAN_TP: Traffic = {
+    ("tp", "all_gather"): (2 * (2 * 2 + 1), 2 * (2 * 2 + 1) * TITAN_STREAM),
+    ("tp", "reduce_scatter"): (2 * (2 * 2 + 1), 2 * (2 * 2 + 1) * TITAN_STREAM),
+    ("tp", "all_reduce"): (2 * 5 + 3 + 1, (2 * 5 * TITAN + 3 * TITAN_TOKENS + TITAN_PARAMETERS) * FLOAT),
+}
+"""The stream is split by tokens between attention and feed-forward: each gathers it and scatters its sum, and so do the
+embedding, which scatters, and the output, which gathers; backward in reverse. Three numbers per token in the loss, and
+the norms of all parameters. The gradients of the five norms stay partial sums: clipping reduces them, and AdamW again.
+"""
+
 CASES: tuple[Case, ...] = (
     Case(
         name="Hugging Face Trainer",
@@ -158,5 +187,19 @@ CASES: tuple[Case, ...] = (
             traffic=MEGATRON,
             flops=2 * 4 * TOKENS * GPT2_FLOPS_PER_TOKEN,
         ),
+    ),
+    Case(
+        name="torchtitan, FSDP",
+        program="packages/torchtitan_llama.py",
+        arguments=("fsdp",),
+        package="torchtitan",
+        truth=Truth(steps=12, optimizer="AdamW", mesh={"fsdp": 2}, traffic=TITAN_FSDP, flops=2 * TITAN_FLOPS),
+    ),
+    Case(
+        name="torchtitan, tensor parallelism",
+        program="packages/torchtitan_llama.py",
+        arguments=("tp",),
+        package="torchtitan",
+        truth=Truth(steps=12, optimizer="AdamW", mesh={"tp": 2}, traffic=TITAN_TP, flops=TITAN_FLOPS),
     ),
 )

@@ -59,6 +59,13 @@ PART = 2 * 32 * 128 // 2
 MESSAGES = (4, 4 * (4 * 32 * FLOAT))
 PIPELINED_FLOPS = linear_flops(16, [(32, 128), (128, 32)] * 2)
 
+# -- small_gpt.py: 2 layers of 32, 16 tokens of 64, without biases; the output shares the embedding --------
+
+GPT_WEIGHTS = 64 * 32 + 16 * 32 + 2 * (12 * 32**2 + 2 * 32) + 32
+GPT_PARAMETERS = 2 + 2 * 6 + 1
+GPT_FLOPS = 3 * 4 * 16 * (2 * (2 * 12 * 32**2 + 64 * 32) + 2 * 4 * 16 * 32)
+"""Of a microbatch: matrices, the output, attention in full (not halved)."""
+
 CASES = (
     Case(
         name="plain script",
@@ -132,6 +139,19 @@ CASES = (
         program="programs/compiled.py",
         truth=Truth(
             steps=12, optimizer="AdamW", traffic=BUCKET, once=ORDER, flops=PLAIN_FLOPS, evaluated_after=(0, 6, 12)
+        ),
+    ),
+    Case(
+        name="GPT in one script",
+        program="programs/small_gpt.py",
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic={("dp", "all_reduce"): (1, GPT_WEIGHTS * FLOAT)},
+            once={("dp", "broadcast"): (2, (GPT_PARAMETERS + 1 + 1) * FLOAT)},
+            flops=2 * 2 * GPT_FLOPS,
+            evaluated_after=(0, 6),
+            saved_after=(6,),
         ),
     ),
 )
