@@ -98,6 +98,9 @@ TITAN_TP: Traffic = {
 embedding, which scatters, and the output, which gathers; backward in reverse. Three numbers per token in the loss, and
 the norms of all parameters. The gradients of the five norms stay partial sums: clipping reduces them, and AdamW again.
 """
+TITAN_MESSAGES = (4, 4 * 16 * TITAN * FLOAT)
+"""One text per microbatch."""
+TITAN_PP: Traffic = {("pp", "send"): TITAN_MESSAGES, ("pp", "recv"): TITAN_MESSAGES, ("pp", "all_reduce"): (1, FLOAT)}
 
 CASES: tuple[Case, ...] = (
     Case(
@@ -201,5 +204,12 @@ CASES: tuple[Case, ...] = (
         arguments=("tp",),
         package="torchtitan",
         truth=Truth(steps=12, optimizer="AdamW", mesh={"tp": 2}, traffic=TITAN_TP, flops=TITAN_FLOPS),
+    ),
+    Case(
+        name="torchtitan, pipeline",
+        program="packages/torchtitan_llama.py",
+        arguments=("pp",),
+        package="torchtitan",
+        truth=Truth(steps=12, optimizer="AdamW", mesh={"pp": 2}, traffic=TITAN_PP, flops=TITAN_FLOPS),
     ),
 )
