@@ -171,9 +171,9 @@ class RunRecords:
 def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
-    `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and must
-    see the same files; without it, this process does. Raises NotARunError, EmptyRunError or
-    VersionError, each with advice. Damage to single ranks does not raise: it is listed in `problems`.
+    `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and
+    must see the same files; without it, this process does. Raises NotARunError, EmptyRunError or VersionError, each
+    with advice. Damage to single ranks does not raise: it is listed in `problems`.
     """
     root = find_run(Path(path))
     info = read_run_info(root)

@@ -19,7 +19,7 @@ from traincope.live.shipping.limits import Rate, ShipSettings
 from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, Piece, host_pieces
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
-from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory
+from traincope.store.layout import OLD_ROWS_FILE, RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory
 from traincope.store.lines import parse, read_object
 from traincope.store.places.ship_notes import ShipNote, content_of, left_path, shipped_name
 from traincope.topology import Host
@@ -31,7 +31,7 @@ ROWS_GROWTH = 32
 """Rows are written again after they grew by one in so many bytes, ..."""
 ROWS_SECONDS = 300.0
 """... or after this time."""
-KEPT = frozenset({RUN_FILE, RANK_FILE, ROWS_FILE, *SHARED})
+KEPT = frozenset({RUN_FILE, RANK_FILE, ROWS_FILE, OLD_ROWS_FILE, *SHARED})
 """Files that are never removed at a destination."""
 JOURNAL_SECONDS = 1.0
 MAX_ATTEMPTS = 10_000
