@@ -14,16 +14,16 @@ from pathlib import Path
 PROGRAMS = ("unshare", "nsenter", "ip", "mount", "hostname")
 LINK = "eth0"
 NAMESPACES = ("--net", "--uts", "--pid", "--mount", "--time")
-ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3", "d": "10.77.0.4"}
-CLOCK_SECONDS = 1_000
-"""Each host's monotonic clock is ahead of the host's before by this much."""
+ADDRESSES = {name: f"10.77.0.{number}" for number, name in enumerate("abcdef", start=1)}
+CLOCK_SECONDS = {name: 1_000 * number for number, name in enumerate(ADDRESSES, start=1)}
+"""Each host's monotonic clock is ahead of that of the machine by this much."""
 SETUP = """
 set -e
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
 mkdir /dev/shm/etc
 printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n' "$1" > /dev/shm/etc/hosts
-printf '10.77.0.1 a\\n10.77.0.2 b\\n10.77.0.3 c\\n10.77.0.4 d\\n' >> /dev/shm/etc/hosts
+printf '%s' "$2" >> /dev/shm/etc/hosts
 : > /dev/shm/etc/resolv.conf
 echo "00000000-0000-0000-0000-00000000000$1" > /dev/shm/etc/boot_id
 mount --bind /dev/shm/etc/boot_id /proc/sys/kernel/random/boot_id
@@ -50,13 +50,14 @@ def why_not() -> str:
 class MadeHost:
     """One host. Its first process keeps it alive; with it all its processes end."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, clock_seconds: int) -> None:
         self.name, self.address = name, ADDRESSES[name]
+        known = "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
         self._holder = subprocess.Popen(
             [
                 *("unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc"),
-                *("--monotonic", str(CLOCK_SECONDS * (1 + list(ADDRESSES).index(name)))),
-                *("sh", "-c", SETUP, "sh", name),
+                *("--monotonic", str(clock_seconds)),
+                *("sh", "-c", SETUP, "sh", name, known),
             ],
             stdout=subprocess.PIPE,
         )
@@ -107,6 +108,11 @@ class MadeHost:
         self.run("ip", "route", "add", "default", "dev", LINK)
         self.wait_for_link()
 
+    def slow_down(self, *, mbit_per_second: float) -> None:
+        """Limit what the host sends."""
+        limit = ("rate", f"{mbit_per_second:g}mbit", "burst", "32k", "latency", "400ms")
+        self.run("tc", "qdisc", "replace", "dev", LINK, "root", "tbf", *limit)
+
     def has(self, pid: int) -> bool:
         """Return whether this process runs on the host."""
         own = Path(f"/proc/{self.first_pid}/ns/pid").stat().st_ino
@@ -125,8 +131,8 @@ class MadeHost:
 
 
 @contextmanager
-def hosts(*names: str) -> Iterator[tuple[MadeHost, ...]]:
-    """Hosts with these names, with links to one switch."""
+def hosts(*names: str, clock_seconds: Mapping[str, int] = CLOCK_SECONDS) -> Iterator[tuple[MadeHost, ...]]:
+    """Hosts with these names, with links to one switch. `clock_seconds`: name -> lead of its monotonic clock."""
     with ExitStack() as made:
         switch = subprocess.Popen(["unshare", "--net", "sh", "-c", SWITCH], stdout=subprocess.PIPE)
         made.enter_context(switch)
@@ -135,7 +141,7 @@ def hosts(*names: str) -> Iterator[tuple[MadeHost, ...]]:
         assert switch.stdout.readline() == b"ready\n"
         result = []
         for name in names:
-            host = MadeHost(name)
+            host = MadeHost(name, clock_seconds=clock_seconds[name])
             made.callback(host.close)
             host.plug_in(switch.pid)
             result.append(host)

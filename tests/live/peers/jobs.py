@@ -38,6 +38,7 @@ class Job:
         ranks: int,
         shared: bool,
         variables: Mapping[str, str],
+        variables_of: Mapping[str, Mapping[str, str]],
     ) -> None:
         """`training`: module and its arguments after the run directory. `ranks`: per host."""
         self.hosts = hosts
@@ -56,7 +57,7 @@ class Job:
                     *("-m", training[0], local / "run", *training[1:]),
                 ],
                 log=self.logs[host.name],
-                variables={**VARIABLES, **variables},
+                variables={**VARIABLES, **variables, **variables_of.get(host.name, {})},
             )
             for number, host in enumerate(hosts)
         }
@@ -64,11 +65,11 @@ class Job:
     def agent_log(self, host: str) -> str:
         return "".join(path.read_text() for path in self.runs[host].glob(f"attempt-000/rank-*/{AGENT_LOG}"))
 
-    def until(self, true: Callable[[], bool], what: str) -> None:
+    def until(self, true: Callable[[], bool], what: str, *, may_end: bool = False) -> None:
         """Poll while all launchers run. The deadline only ends a broken test: torch is imported by all processes."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not true():
-            assert all(process.poll() is None for process in self.processes.values()), self.all_logs()
+            assert may_end or all(process.poll() is None for process in self.processes.values()), self.all_logs()
             assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}\n{self.all_logs()}"
             time.sleep(0.2)
 
@@ -85,10 +86,19 @@ def started(
     training: Sequence[object],
     ranks: int = 1,
     shared: bool = False,
+    variables_of: Mapping[str, Mapping[str, str]] | None = None,
     **variables: str,
 ) -> Iterator[Job]:
-    """A job of these hosts; its processes end with it."""
-    job = Job(tmp_path, hosts, training=training, ranks=ranks, shared=shared, variables=variables)
+    """A job of these hosts; its processes end with it. `variables_of`: host -> variables of this host only."""
+    job = Job(
+        tmp_path,
+        hosts,
+        training=training,
+        ranks=ranks,
+        shared=shared,
+        variables=variables,
+        variables_of=variables_of or {},
+    )
     try:
         yield job
     finally:
