@@ -10,6 +10,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.store import RankRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
 from traincope.store.rows import Row
+from traincope.timeline.collectives.elsewhere import Elsewhere
 
 
 class RankState(StrEnum):
@@ -54,9 +55,13 @@ class CopiedRank:
 
 
 class CopiedRanks(Protocol):
-    """Source of copied ranks, of this host and of others."""
+    """What an agent knows of ranks of other hosts."""
 
-    def copied_ranks(self) -> tuple[CopiedRank, ...]: ...
+    def copied_ranks(self) -> tuple[CopiedRank, ...]:
+        """Copied ranks, of this host and of others."""
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Collectives with members on hosts without copies; None if this agent has copies of all hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from traincope.arrays import Bools, Ints
 from traincope.events import EMPTY_NS, MAX_LATENCY_NS, OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks.clocks import RankClock
+from traincope.timeline.collectives.elsewhere import Elsewhere
 from traincope.timeline.observation import DISPATCHER
 from traincope.timeline.traces import Traces
 from traincope.topology import PIPELINE_AXIS, Group
@@ -188,6 +189,8 @@ class Timeline:
     """Ranks of which another host's agent knows more than the run directory: only their last seconds. No analysis of
     time uses them. `with_copies` adds those of ranks without records.
     """
+    elsewhere: Elsewhere | None = None
+    """Collectives with members on hosts without records here, as the agents of a running job reduced them."""
 
     @property
     def ledger_clock(self) -> LedgerClock:

@@ -9,6 +9,7 @@ in a job of as many ranks on one host.
 import argparse
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,10 +25,10 @@ CASES = 20
 
 
 def judged(case: Case, directory: Path) -> Outcome:
-    """The outcome; an awaited verdict that does not come is a problem."""
+    """The outcome; a verdict that does not come is a problem."""
     try:
         return run_case(case, directory)
-    except AssertionError as error:
+    except (AssertionError, subprocess.SubprocessError) as error:
         return Outcome(problems=[str(error)])
 
 

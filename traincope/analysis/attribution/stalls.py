@@ -149,7 +149,8 @@ def _instance_causes(instances: Instances, chosen: Ints) -> Ints:
     incomplete = np.where(
         instances.left_open[chosen], code(AmbiguousWait.NEVER_WAITED_FOR), code(AmbiguousWait.RECORDS_MISSING)
     )
-    cause = np.where(instances.complete[chosen], code(AmbiguousWait.CLOCKS), incomplete)
+    known = instances.complete[chosen] | instances.reduced[chosen]
+    cause = np.where(known, code(AmbiguousWait.CLOCKS), incomplete)
     return np.where(instances.splits[chosen], SPLIT, cause)
 
 

@@ -11,7 +11,7 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.job_budget import JobBudget
 from traincope.live.node.rank import RankTail, over
-from traincope.live.node.ready import PATIENCE_NS, last_arrived, last_marked, last_ready, progress
+from traincope.live.node.ready import PATIENCE_NS, awaited_step, last_arrived, last_marked, last_ready, progress
 from traincope.live.node.reducing import Reducer
 from traincope.live.node.retention import NoRetention, RowRetention, SegmentRetention, remove_leftovers
 from traincope.live.node.watchdog import Watchdog
@@ -118,13 +118,20 @@ class Agent:
         until = last_ready(steps, expected=self._expected(info, now_ns=now_ns), now_ns=now_ns)
         until = last_marked(steps, until=until, now_ns=now_ns)
         until = last_arrived(steps, others, until=until, now_ns=now_ns)
+        elsewhere = None if self._copies is None else self._copies.elsewhere()
+        if elsewhere is not None and not over(ranks):
+            seen = {*self._tails, *(rank.records.rank for rank in others)}
+            awaited = [awaited_step(tail, elsewhere, seen=seen, now_ns=now_ns) for tail in tails]
+            until = min([until, *(step - 1 for step in awaited if step is not None)])
         reduced = None
         if (
             self._has_new_end(ranks)
             or reducer.takes_over
             or any(step <= until for rank_progress in steps for step in rank_progress.ends_ns)
         ):
-            reduced = reducer.reduce(tails, ranks, info=info, until=until, last=over(ranks), copied=copied)
+            reduced = reducer.reduce(
+                tails, ranks, info=info, until=until, last=over(ranks), copied=copied, elsewhere=elsewhere
+            )
         rows = () if reduced is None else self._write_rows(reduced.rows, tails)
         if rows:
             self._watchdog.learn(rows, warm_up=reducer.warm_up, tails=tails)

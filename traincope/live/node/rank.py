@@ -21,6 +21,8 @@ from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMEN
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.rows import Row, read_rows
 from traincope.store.segments.segments import last_instant_ns
+from traincope.timeline.collectives.elsewhere import Names
+from traincope.timeline.observation import observation
 from traincope.topology import Group
 
 logger = logging.getLogger(__name__)
@@ -115,6 +117,14 @@ class RankTail:
             problems=(),
             running=self._running,
         )
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return self._groups
+
+    def names_of_calls(self) -> Names:
+        """What gives the numbers in its collectives a meaning on other hosts."""
+        return Names(operations=self._names, groups=self._groups, observation=observation(self.info.probes))
 
     def main(self) -> NDArray[np.void]:
         """Events of the training thread that are held."""

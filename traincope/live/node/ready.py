@@ -6,7 +6,8 @@ ended. An asynchronous collective may be found complete long after. A rank that 
 `PATIENCE_NS`.
 
 Copies of other hosts' ranks arrive some seconds later. A step waits for those of ranks that are still being copied, up
-to `AWAITED_NS`. After that, its groups that span hosts stay unsplit.
+to `AWAITED_NS`. After that, its groups that span hosts stay unsplit. Results about groups with hosts without copies are
+waited for up to `RESULTS_AWAITED_NS`.
 
 A GPU may reach its marks long after its host has queued them. A step with detail waits for those of its end on every
 GPU, up to `MARKS_AWAITED_NS`. After that it has no terms, or, if marks measure fewer than half of the steps, those of
@@ -14,7 +15,7 @@ the hosts.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +23,16 @@ import numpy as np
 from traincope.events import OPEN, Flag, Kind
 from traincope.live.node.rank import MAIN, RankTail
 from traincope.live.window import CopiedRank, RankStatus
+from traincope.timeline.collectives.elsewhere import NO_IDENTITY, Elsewhere, identities
+from traincope.timeline.collectives.instances import closed_collectives
+from traincope.timeline.intervals.numbering import UNKNOWN
 
 SETTLING_NS = 1_000_000_000
 PATIENCE_NS = 30_000_000_000
 AWAITED_NS = 15_000_000_000
 """Longest wait of a ready step for copies of other hosts' ranks. Two copies are about 4 seconds apart at most."""
+RESULTS_AWAITED_NS = 30_000_000_000
+"""Longest wait for the results of collectives with hosts without copies: they go up and down the tree of agents."""
 MARKS_AWAITED_NS = 60_000_000_000
 """Longest wait of a ready step for its marks. A host is rarely more than a step ahead of its GPU."""
 NO_READY_STEP = -1
@@ -88,6 +94,21 @@ def last_arrived(ranks: Sequence[Progress], others: Sequence[CopiedRank], *, unt
         ended_ns[step] = max(ended_ns[step], end_ns)
     overdue = [step for step, end_ns in ended_ns.items() if now_ns - ended_ns.get(step + 1, end_ns) > AWAITED_NS]
     return min(until, max([min(map(_finished, awaited)) - 1, *overdue]))
+
+
+def awaited_step(tail: RankTail, elsewhere: Elsewhere, *, seen: Collection[int], now_ns: int) -> int | None:
+    """First step of a rank with a collective whose result from the agents of other hosts is still waited for.
+
+    `seen`: ranks of which this agent has records. A group of these alone needs no result.
+    """
+    records = np.concatenate([part.records[closed_collectives(part.records)] for part in tail.records().segments])
+    ranks = frozenset(seen)
+    beyond = [number for number, group in enumerate(tail.groups) if not ranks.issuperset(group.ranks)]
+    recent = (records["step"] > tail.done) & (now_ns - records["end_ns"] <= RESULTS_AWAITED_NS)
+    awaited = records[recent & np.isin(records["group"], beyond)]
+    missing = identities(awaited, tail.names_of_calls())
+    awaited = awaited[(missing != NO_IDENTITY) & (elsewhere.find(missing) == UNKNOWN)]
+    return int(awaited["step"].min()) if len(awaited) else None
 
 
 def last_marked(ranks: Sequence[Progress], *, until: int, now_ns: int) -> int:

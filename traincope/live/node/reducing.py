@@ -27,6 +27,7 @@ from traincope.store.job.requests import read_requests
 from traincope.store.layout import attempt_directory, rank_directory, record_files
 from traincope.store.rows import Row
 from traincope.timeline import Timeline, build_timeline, with_peers
+from traincope.timeline.collectives.elsewhere import Elsewhere
 from traincope.timeline.device import on_device
 from traincope.units import size as size_of
 
@@ -87,13 +88,16 @@ class Reducer:
         until: int,
         last: bool,
         copied: Sequence[CopiedRank] = (),
+        elsewhere: Elsewhere | None = None,
     ) -> Reduced:
         """Reduce the steps up to `until` that have no row yet, and find new faults. `last`: include all faults.
 
-        `copied`: ranks whose copies split the waits in groups that span hosts.
+        `copied`: ranks whose copies split the waits in groups that span hosts. `elsewhere` splits those in groups with
+        hosts without copies.
         """
         timeline = build_timeline(self._records(tails, info))
         members = with_peers(timeline, [rank.records for rank in copied]) if copied else None
+        members = members if elsewhere is None else replace(members or timeline, elsewhere=elsewhere)
         measured = on_device(timeline, until=None if last else until)
         done = {tail.rank: tail.done for tail in tails}
         numbers = {step.number for rank in measured.ranks for step in rank.steps}

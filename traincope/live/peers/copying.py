@@ -30,9 +30,10 @@ from traincope.store.layout import (
     segment_path,
     thread_and_index,
 )
-from traincope.store.lines import read_numbered
+from traincope.store.lines import dense_groups, read_numbered
 from traincope.store.reading import NAMED_KINDS
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
+from traincope.topology import Group
 from traincope.whole_files import write_whole
 
 KEPT_NS = 5_000_000_000
@@ -78,6 +79,10 @@ class RankCopier:
         self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
         self._before = b""
         self._seen_before = _NOT_SEEN
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups of the rank as of the last copy. A copy leaves out large ones."""
+        return self._groups.as_groups()
 
     def seen(self) -> RankCopy | None:
         """The looks at the rank and its flight recorder; None if they equal the last ones, or do not exist.
@@ -136,6 +141,13 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self._path, self._size = path, -1
         self._values: dict[int, Any] = {}
+        self._parsed: tuple[int, tuple[Group, ...]] | None = None
+
+    def as_groups(self) -> tuple[Group, ...]:
+        """The lines as groups, parsed once until the file has grown."""
+        if self._parsed is None or self._parsed[0] != self._size:
+            self._parsed = self._size, dense_groups(self._values)
+        return self._parsed[1]
 
     def of(self, numbers: NDArray[Any]) -> bytes:
         """The lines with these numbers, up to a bound."""

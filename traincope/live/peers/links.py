@@ -1,4 +1,4 @@
-"""Links: connections of this agent to its witnesses, each on a thread of its own.
+"""Links: connections of this agent to its witnesses and to its parent in the tree, each on a thread of its own.
 
 A link sends signs of life, and the newest copy of each rank once. A witness that does not answer delays no other.
 """
@@ -7,17 +7,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import thread_time
+from time import monotonic_ns, thread_time
 
 from traincope.errors import ServerError
 from traincope.live.peers.channel import Channel, Message
 from traincope.live.peers.copying import RankCopy
 from traincope.live.peers.members import Member
 from traincope.live.peers.witnessing import ALIVE, FAREWELL, copy_message
+from traincope.live.tree.entries import on_clock
+from traincope.live.tree.offsets import ParentClock
+from traincope.live.tree.reduction import Reduction
+from traincope.live.tree.results import read_results
 from traincope.record.instrumentation.guard import guard
 
 logger = logging.getLogger(__name__)
 
+CLOCK, SUMS = "clock", "sums"
+"""Kinds of messages to the parent in the tree of agents."""
 Part = tuple[int, bool]
 """A rank, and whether the copy holds its records."""
 Newest = Mapping[Part, RankCopy]
@@ -46,6 +52,57 @@ class CpuMeter:
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds
+
+
+class ParentLink:
+    """Connection to the parent in the tree of agents: sums go up, results come down."""
+
+    def __init__(
+        self, channel: Channel, member: Member, *, reduction: Reduction, meter: CpuMeter, interval_seconds: float
+    ) -> None:
+        self.member = member
+        self._channel, self._reduction, self._meter = channel, reduction, meter
+        self._interval_seconds, self._clock = interval_seconds, ParentClock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=guard(self._run), daemon=True, name="traincope-parent")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def works(self) -> bool:
+        """False before the start, and once the parent refused a message or did not answer."""
+        return self._thread.is_alive()
+
+    def finish(self) -> None:
+        """End after the next exchange."""
+        self._ending.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.wait(self._interval_seconds):
+                with self._meter.running():
+                    self._exchange()
+        except (OSError, ServerError) as error:
+            logger.info("the agent of host %s, the parent, no longer answers: %s", self.member.host.name, error)
+        finally:
+            self._channel.close()
+
+    def _exchange(self) -> None:
+        """Compare the clocks, then send what is new: it began before. Raises OSError, ServerError."""
+        sent_ns = monotonic_ns()
+        answered_ns = self._ask(Message(kind=CLOCK)).fields.get("now_ns")
+        if type(answered_ns) is not int:
+            raise ServerError("it gave no time")
+        self._clock.add(sent_ns=sent_ns, answered_ns=answered_ns, received_ns=monotonic_ns())
+        sums = on_clock(self._reduction.take_up(), self._clock.offsets())
+        self._reduction.deliver(read_results(self._ask(Message(kind=SUMS, payload=sums.tobytes())).payload))
+
+    def _ask(self, message: Message) -> Message:
+        answer = self._channel.ask(message)
+        if answer.kind != "answer":
+            raise ServerError(str(answer.fields.get("why")))
+        return answer
 
 
 class Link:

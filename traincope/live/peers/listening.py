@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 GREETING = "greeting"
 """Kind of the first message of a connection; its fields are the sender (`Member`)."""
-MAX_CONNECTIONS = 16
+MAX_CONNECTIONS = 32
 """With messages of at most 512 KiB, this bounds the memory."""
 IDLE_SECONDS = 30.0
 """A connection without a message for this long is closed."""
 PAUSE_SECONDS = 0.5
 """Pause after a connection that could not be accepted."""
 
-Handler = Callable[[Member, Message], Mapping[str, Any]]
-"""Answer to a message of an agent: fields of the answer. Raises ServerError to refuse it."""
+Handler = Callable[[Member, Message], Mapping[str, Any] | bytes]
+"""Answer to a message of an agent: its fields, or its payload. Raises ServerError to refuse it."""
 
 
 class Listener:
@@ -101,11 +101,12 @@ class Listener:
             channel.send(Message(kind="refusal", fields={"why": f"unknown kind {message.kind[:40]}"}))
             return
         try:
-            fields = dict(handler(member, message))
+            answer = handler(member, message)
         except ServerError as refusal:
             channel.send(Message(kind="refusal", fields={"why": str(refusal)}))
         else:
-            channel.send(Message(kind="answer", fields=fields))
+            content = {"payload": answer} if isinstance(answer, bytes) else {"fields": dict(answer)}
+            channel.send(Message(kind="answer", **content))
 
 
 def listening_socket(host: str, port: int, *, encrypts: bool) -> socket.socket:

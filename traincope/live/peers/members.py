@@ -62,6 +62,15 @@ class Members:
             if member.host in self._known or len(self._known) < MAX_MEMBERS:
                 self._known[member.host] = member
 
+    def at(self, host: Host) -> Member | None:
+        """The agent of a host; None if it is unknown."""
+        with self._lock:
+            return self._known.get(host)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._known)
+
     def after(self, host: Host) -> list[Member]:
         """The other agents that listen, in the order of the ring: the next host first."""
         with self._lock:

@@ -19,15 +19,19 @@ from traincope.live.peers.channel import Channel, Message, open_channel
 from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopier
 from traincope.live.peers.histories import Histories
-from traincope.live.peers.links import CpuMeter, Link, Newest
+from traincope.live.peers.links import CLOCK, SUMS, CpuMeter, Link, Newest, ParentLink
 from traincope.live.peers.listening import GREETING, Handler, Listener, listening_socket
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import Address, PeerSettings, facing_address, is_everywhere
+from traincope.live.peers.tree import JOIN, MAX_SILENT, Tree
 from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness
+from traincope.live.tree.entries import names_of
+from traincope.live.tree.places import MIN_HOSTS
 from traincope.live.window import CopiedRank, Window
 from traincope.record.instrumentation.guard import guard
 from traincope.store.layout import attempt_directory, rank_directory
+from traincope.timeline.collectives.elsewhere import Elsewhere
 from traincope.topology import Host
 
 logger = logging.getLogger(__name__)
@@ -48,6 +52,8 @@ MEETING_SECONDS = 15.0
 """Interval at which configured addresses are greeted again: their agents may have started later."""
 AVOIDED_SECONDS = 10.0
 """Time for which a peer that refused or did not answer is left alone."""
+SILENT_PARENT_SECONDS = 300.0
+"""Time for which a parent that did not answer is not asked again."""
 NUM_INTRODUCED = 8
 """Members in one answer: the next ones of the ring after the asking host."""
 PORT_SECONDS = 15.0
@@ -61,7 +67,7 @@ class Peers:
 
     def __init__(self, settings: PeerSettings | None, *, host: Host) -> None:
         self._settings, self._host = settings, host
-        self._histories = Histories()
+        self._histories, self._tree = Histories(), Tree()
         self._ranks: dict[int, RankCopier] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -76,7 +82,12 @@ class Peers:
         if self._thread is None:
             attempt = attempt_directory(window.run, window.attempt)
             exchange = _Exchange(
-                self._settings, attempt, host=self._host, ranks=lambda: self._ranks, histories=self._histories
+                self._settings,
+                attempt,
+                host=self._host,
+                ranks=lambda: self._ranks,
+                histories=self._histories,
+                tree=self._tree,
             )
             run = guard(exchange.run)
             self._thread = threading.Thread(target=run, args=(self._stopping,), daemon=True, name="traincope-peers")
@@ -85,6 +96,10 @@ class Peers:
     def copied_ranks(self) -> tuple[CopiedRank, ...]:
         """The ranks of this host, and those of other hosts of which this agent keeps copies."""
         return tuple(self._histories.ranks().values())
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Collectives with members on hosts of which this agent keeps no copies; None without a tree of agents."""
+        return self._tree.elsewhere()
 
     def close(self) -> None:
         self._stopping.set()
@@ -103,11 +118,16 @@ class _Exchange:
         host: Host,
         ranks: Callable[[], Mapping[int, RankCopier]],
         histories: Histories,
+        tree: Tree,
     ) -> None:
         self._settings, self._attempt, self._host, self._ranks = settings, attempt, host, ranks
         self._seal = make_seal(settings.key)
         self._members = Members()
-        self._histories = histories
+        self._histories, self._tree = histories, tree
+        self._parent: ParentLink | None = None
+        self._silent_parents: dict[Host, float] = {}
+        """Host -> until when it is not asked to be the parent."""
+        self._next_climb = 0.0
         self._comparer = Comparer(attempt, histories, host=host)
         self._witness = Witness(attempt, host=host, histories=histories)
         self._own = Member(host=host, address="", port=0)
@@ -141,6 +161,9 @@ class _Exchange:
             SEEN: self._metered(self._witness.keep),
             ALIVE: self._witness.alive,
             FAREWELL: self._witness.farewell,
+            JOIN: self._joined,
+            CLOCK: self._tree.clock,
+            SUMS: self._metered(self._tree.take),
         }
         listener = Listener(server, self._seal, handlers=handlers, on_close=self._witness.closed)
         listener.start()
@@ -172,7 +195,7 @@ class _Exchange:
                     return listening_socket(host, 0, encrypts=encrypts)
 
     def _metered(self, handler: Handler) -> Handler:
-        def handle(member: Member, message: Message) -> Mapping[str, Any]:
+        def handle(member: Member, message: Message) -> Mapping[str, Any] | bytes:
             with self._meter.running():
                 return handler(member, message)
 
@@ -185,6 +208,9 @@ class _Exchange:
             self._seeking.start()
         if monotonic() >= self._next_copy and (self._links or self._comparer.needs_copies):
             self._next_copy = monotonic() + min(self._copy() / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
+        if self._tree.is_root:
+            with self._meter.running():
+                self._tree.reduction.finish()
         if monotonic() >= self._next_comparing and not self._comparing.is_alive():
             self._comparing = threading.Thread(target=guard(self._compare), name="traincope-comparing", daemon=True)
             self._comparing.start()
@@ -196,6 +222,8 @@ class _Exchange:
             self._meet()
         if len(self._links) < NUM_WITNESSES:
             self._choose()
+        if monotonic() >= self._next_climb and not self._tree.is_root:
+            self._climb()
 
     def _compare(self) -> None:
         """Compare on a thread of its own: it may take long."""
@@ -213,7 +241,7 @@ class _Exchange:
         if self._seeking.is_alive():
             self._seeking.join(INTERVAL_SECONDS)
         self._copy()
-        for link in self._links:
+        for link in (*self._links, *([] if self._parent is None else [self._parent])):
             link.finish()
         for link in self._links:
             link.join(max(deadline - monotonic(), 0.0))
@@ -235,6 +263,58 @@ class _Exchange:
             self._members.add(member)
         near = self._members.after(member.host)[:NUM_INTRODUCED]
         return {"self": self._own.as_json(), "members": [other.as_json() for other in near]}
+
+    def _joined(self, member: Member, message: Message) -> Mapping[str, Any]:
+        """Give an agent its parent: this one is the root, because it is asked. A small job needs no tree."""
+        if len(self._members) + 1 < MIN_HOSTS:
+            return {}
+        silent = [each for raw in message.fields.get("silent", [])[:MAX_SILENT] if (each := read_member(raw))]
+        parent = self._tree.begin(self._host).parent_of(member.host, silent={each.host for each in silent})
+        found = self._own if parent == self._host else self._members.at(parent)
+        return {} if found is None else {"parent": found.as_json()}
+
+    def _climb(self) -> None:
+        """Ask the agent of rank 0's host for a parent. Without one, the sums of this host go nowhere."""
+        if self._parent is not None and self._parent.works:
+            return
+        self._next_climb = monotonic() + MEETING_SECONDS
+        if self._parent is not None:
+            self._silent_parents[self._parent.member.host] = monotonic() + SILENT_PARENT_SECONDS
+            self._parent = None
+        parent = self._assigned_parent()
+        channel = None if parent is None else self._greet((parent.address, parent.port), expected=parent.host)
+        if parent is not None and channel is None:
+            self._silent_parents[parent.host] = monotonic() + SILENT_PARENT_SECONDS
+        elif parent is not None and channel is not None:
+            self._parent = ParentLink(
+                channel,
+                parent,
+                reduction=self._tree.reduction,
+                meter=self._meter,
+                interval_seconds=INTERVAL_SECONDS,
+            )
+            self._tree.join()
+            self._parent.start()
+            logger.info("the agent of host %s passes on this host's parts in collectives", parent.host.name)
+
+    def _assigned_parent(self) -> Member | None:
+        """The parent that the root gives; None without a root, in a small job, and at the root."""
+        silent = [host for host, until in self._silent_parents.items() if monotonic() < until][-MAX_SILENT:]
+        given = [Member(host=host, address="", port=0).as_json() for host in silent]
+        for address in self._settings.known[-1:]:
+            channel = self._greet(address)
+            try:
+                answer = None if channel is None else channel.ask(Message(kind=JOIN, fields={"silent": given}))
+            except (OSError, ServerError) as error:
+                logger.info("the root of the tree of agents does not answer: %s", error)
+                answer = None
+            finally:
+                if channel is not None:
+                    channel.close()
+            parent = None if answer is None else read_member(answer.fields.get("parent"))
+            if parent is not None and parent.host != self._host:
+                return parent
+        return None
 
     def _meet(self) -> None:
         """Learn of other agents: from the run directory if it is shared, and from the given addresses."""
@@ -314,10 +394,18 @@ class _Exchange:
                 seen, copy = copier.seen(), copier.changed()
                 if copy is not None:
                     self._histories.add(copy, host=self._host)
+                    self._contribute(rank, copier)
                     self._newest = {**self._newest, (rank, True): copy}
                 if seen is not None:
                     self._newest = {**self._newest, (rank, False): seen}
         return self._meter.take()
+
+    def _contribute(self, rank: int, copier: RankCopier) -> None:
+        """Give the tree the new parts of a rank in collectives."""
+        records = self._histories.records_of(self._host, rank) if self._tree.is_joined else None
+        if records is not None:
+            names = replace(names_of(records), groups=copier.groups())
+            self._tree.contribute(records, names, own=self._ranks())
 
 
 def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Host) -> Peers:

@@ -22,6 +22,7 @@ from traincope.arrays import Bools, Ints, Numbers
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline.collectives.channels import Channel, channels_of
 from traincope.timeline.collectives.comparing import clock_errors, highest, leads, lowest
+from traincope.timeline.collectives.elsewhere import Elsewhere, Names, identities
 from traincope.timeline.collectives.parts import Parts
 from traincope.timeline.evaluation import evaluations
 from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
@@ -73,6 +74,8 @@ class Instances:
     """Time from the latest start on all other hosts to its latest start; END_OF_TIME_NS if it has one host."""
     by_clock: Bools
     """A comparison of clocks, with their error, splits it."""
+    reduced: Bools
+    """Members without records here are known from the agents of their hosts (`Timeline.elsewhere`)."""
     identities: "Identities"
 
     def __len__(self) -> int:
@@ -195,6 +198,8 @@ def match_instances(timeline: Timeline) -> Instances:
     complete = (np.bincount(number, minlength=count) >= size) & consistent
     comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
     comparable &= consistent
+    transfer_ns = _transfer(parts, number, by_overlap=(seen_late | direct) & comparable, error_ns=error_ns, count=count)
+    reduced, given = _reduced(timeline, number, parts_of, open_to=consistent & ~complete)
     return Instances(
         parts=parts,
         parts_of=parts_of,
@@ -206,22 +211,35 @@ def match_instances(timeline: Timeline) -> Instances:
         channel=channel,
         window=window,
         sequence=sequence,
-        transfer_ns=_transfer(
-            parts, number, by_overlap=(seen_late | direct) & comparable, error_ns=error_ns, count=count
-        ),
+        transfer_ns=np.where(reduced & given.splits, np.minimum(transfer_ns, given.transfer_ns), transfer_ns),
         exact=exact,
         consistent=consistent,
         num_shifted=len(np.unique(place[shifted])),
         complete=complete,
         left_open=_left_open(timeline, numbers, identities),
-        splits=complete & (comparable | ~seen_late),
+        splits=(complete & (comparable | ~seen_late)) | (reduced & given.splits),
         comparable=comparable,
-        clock_error_ns=error_ns,
+        clock_error_ns=np.where(reduced, given.error_ns, error_ns),
         last_start_ns=highest(parts.start_ns, number, count),
         lead_ns=leads(timeline, parts, number, count=count),
-        by_clock=comparable & seen_late,
+        by_clock=(comparable & seen_late) | (reduced & (given.error_ns > 0)),
+        reduced=reduced,
         identities=identities,
     )
+
+
+def _reduced(
+    timeline: Timeline, number: NDArray[np.int32], parts_of: Mapping[int, slice], *, open_to: Bools
+) -> tuple[Bools, Elsewhere]:
+    """Mark the instances `open_to` it that the agents of other hosts reduced, and return what they found of each."""
+    known = timeline.elsewhere or Elsewhere.nothing()
+    at = np.full(len(open_to), UNKNOWN, dtype=np.int64)
+    for rank in timeline.ranks if len(known) else ():
+        names = Names(operations=rank.names, groups=rank.groups, observation=rank.observation)
+        parts = [identities(records[closed_collectives(records)], names) for records in rank.threads.values()]
+        at[number[parts_of[rank.rank]]] = known.find(np.concatenate(parts))
+    reduced = open_to & (at != UNKNOWN)
+    return reduced, known.of(np.where(reduced, at, UNKNOWN))
 
 
 def _counted_twice(number: NDArray[np.int32], parts_of: Mapping[int, slice], *, count: int) -> Bools:
