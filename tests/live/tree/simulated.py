@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.timeline.hosts import _shown
 from traincope.live.tree.entries import OwnParts, names_of, on_clock, read_entries
@@ -47,13 +48,11 @@ class Agent:
     def now_ns(self, true_ns: int) -> int:
         return int(_shown(np.array([true_ns]), ahead_ns=self.ahead_ns, drift=self.drift)[0])
 
-    def contribute(self, *, until_ns: int) -> None:
-        """Read the own records up to a true time, with all before again, as successive copies overlap."""
-        own, limit = {rank.rank for rank in self.ranks}, self.now_ns(until_ns)
+    def contribute(self, *, until_ns: int, since_ns: int = 0) -> None:
+        """Read the own records of a true time, again as far as successive copies overlap."""
+        own, begin, limit = {rank.rank for rank in self.ranks}, self.now_ns(since_ns), self.now_ns(until_ns)
         for rank in self.ranks:
-            segments = tuple(
-                replace(each, records=each.records[each.records["end_ns"] < limit]) for each in rank.segments
-            )
+            segments = tuple(replace(each, records=_between(each.records, begin, limit)) for each in rank.segments)
             held = replace(rank, segments=segments)
             self.reduction.add(self._parts.new(held, names_of(held), own=own), source=OWN)
 
@@ -83,6 +82,11 @@ class Agent:
                 records[name] = _shown(records[name], ahead_ns=self.ahead_ns, drift=self.drift)
             segments.append(replace(segment, records=records))
         return replace(rank, segments=tuple(segments), info=replace(rank.info, host=self.host))
+
+
+def _between(records: NDArray[np.void], begin_ns: int, end_ns: int) -> NDArray[np.void]:
+    held: NDArray[np.void] = records[(records["end_ns"] >= begin_ns) & (records["end_ns"] < end_ns)]
+    return held
 
 
 class SimulatedJob:

@@ -16,7 +16,7 @@ from traincope.store import RankRecords
 from traincope.timeline import Instances, build_timeline, match_instances
 from traincope.timeline.collectives.elsewhere import members_hash
 
-STEPS, SECONDS = 4, 12
+STEPS, SECONDS = 3, 8
 
 
 def on_one_clock(ranks: list[RankRecords]) -> Instances:
@@ -42,8 +42,8 @@ def of_agent(simulated: SimulatedJob, name: str) -> Instances:
     ("hosts", "ranks", "stride"), [(6, 1, 2), (20, 2, 3), pytest.param(75, 1, 5, marks=pytest.mark.sweep)]
 )
 def test_every_agent_finds_the_transfers_of_all_records(hosts: int, ranks: int, stride: int) -> None:
-    """Up to two levels below the root. Clocks are up to 11 days apart. Where ends are bounded, the error of the clocks is
-    added to an overlap that may be too long by as much.
+    """Clocks are up to 11 days apart. Where ends are bounded, the error of the clocks is added to an overlap that may
+    be too long by as much.
     """
     rng = random.Random(hosts)
     made = job(hosts, ranks, steps=STEPS, rng=rng, stride=stride)

@@ -1,6 +1,6 @@
 """DDP training with a fault on demand: `python -m tests.score.hosts.training OUT FAULT RANK DIRECTORY`.
 
-Each step issues the all-reduce of DDP's only bucket, and two more. All ranks see DIRECTORY. After the file `go` appears
+Each step issues the all-reduce of DDP's only bucket, and two of the same size. All ranks see DIRECTORY. After the file `go` appears
 there, RANK begins its fault, and writes the step of it into the file `step`:
 
     late    it sleeps before each forward
@@ -32,7 +32,7 @@ STOP = 1e6
 def main(out: Path, *, fault: str, culprit: int, directory: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    model = nn.parallel.DistributedDataParallel(nn.Linear(SIZE, 8, bias=False))
+    model = nn.parallel.DistributedDataParallel(nn.Linear(SIZE, SIZE, bias=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     is_faulty, step = False, 0
     with traincope.run(out, budget=None) as run:

@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 CLOCK, SUMS = "clock", "sums"
 """Kinds of messages to the parent in the tree of agents."""
+SHARE_OF_A_CORE = 0.003
+"""Maximum mean CPU share of copies, made, sent and kept, and of comparing: both become rarer before they cost more."""
+MAX_PAUSE_SECONDS = 3.0
+"""Longest pause between copies. With the interval it is shorter than what a copy holds, so that copies add up."""
 Part = tuple[int, bool]
 """A rank, and whether the copy holds its records."""
 Newest = Mapping[Part, RankCopy]
@@ -79,10 +83,14 @@ class ParentLink:
         self._ending.set()
 
     def _run(self) -> None:
+        pause_seconds = self._interval_seconds
         try:
-            while not self._ending.wait(self._interval_seconds):
+            while not self._ending.wait(pause_seconds):
+                began = thread_time()
                 with self._meter.running():
                     self._exchange()
+                rest_seconds = min((thread_time() - began) / SHARE_OF_A_CORE, MAX_PAUSE_SECONDS)
+                pause_seconds = max(rest_seconds, self._interval_seconds)
         except (OSError, ServerError) as error:
             logger.info("the agent of host %s, the parent, no longer answers: %s", self.member.host.name, error)
         finally:

@@ -67,10 +67,6 @@ class Members:
         with self._lock:
             return self._known.get(host)
 
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._known)
-
     def after(self, host: Host) -> list[Member]:
         """The other agents that listen, in the order of the ring: the next host first."""
         with self._lock:

@@ -19,7 +19,16 @@ from traincope.live.peers.channel import Channel, Message, open_channel
 from traincope.live.peers.comparing import Comparer
 from traincope.live.peers.copying import RankCopier
 from traincope.live.peers.histories import Histories
-from traincope.live.peers.links import CLOCK, SUMS, CpuMeter, Link, Newest, ParentLink
+from traincope.live.peers.links import (
+    CLOCK,
+    MAX_PAUSE_SECONDS,
+    SHARE_OF_A_CORE,
+    SUMS,
+    CpuMeter,
+    Link,
+    Newest,
+    ParentLink,
+)
 from traincope.live.peers.listening import GREETING, Handler, Listener, listening_socket
 from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
 from traincope.live.peers.sealing import make_seal
@@ -42,10 +51,6 @@ NUM_WITNESSES = 3
 """Other hosts to which each agent copies. Each keeps copies of one more (`MAX_HOSTS`), so that a late agent finds some
 with room.
 """
-SHARE_OF_A_CORE = 0.003
-"""Maximum mean CPU share of copies, made, sent and kept, and of comparing: both become rarer before they cost more."""
-MAX_PAUSE_SECONDS = 3.0
-"""Longest pause between copies. With the interval it is shorter than what a copy holds, so that copies add up."""
 MAX_COMPARING_PAUSE_SECONDS = 60.0
 """Longest pause between comparisons. Histories of collectives cover a longer pause than copies do."""
 MEETING_SECONDS = 15.0
@@ -125,6 +130,8 @@ class _Exchange:
         self._members = Members()
         self._histories, self._tree = histories, tree
         self._parent: ParentLink | None = None
+        self._contributing: set[int] = set()
+        """Ranks of this host whose parts in collectives are in the tree."""
         self._silent_parents: dict[Host, float] = {}
         """Host -> until when it is not asked to be the parent."""
         self._next_climb = 0.0
@@ -266,7 +273,7 @@ class _Exchange:
 
     def _joined(self, member: Member, message: Message) -> Mapping[str, Any]:
         """Give an agent its parent: this one is the root, because it is asked. A small job needs no tree."""
-        if len(self._members) + 1 < MIN_HOSTS:
+        if len(self._members.after(self._host)) + 1 < MIN_HOSTS:
             return {}
         silent = [each for raw in message.fields.get("silent", [])[:MAX_SILENT] if (each := read_member(raw))]
         parent = self._tree.begin(self._host).parent_of(member.host, silent={each.host for each in silent})
@@ -394,16 +401,18 @@ class _Exchange:
                 seen, copy = copier.seen(), copier.changed()
                 if copy is not None:
                     self._histories.add(copy, host=self._host)
-                    self._contribute(rank, copier)
                     self._newest = {**self._newest, (rank, True): copy}
+                if self._tree.is_joined and (copy is not None or rank not in self._contributing):
+                    self._contribute(rank, copier)
                 if seen is not None:
                     self._newest = {**self._newest, (rank, False): seen}
         return self._meter.take()
 
     def _contribute(self, rank: int, copier: RankCopier) -> None:
         """Give the tree the new parts of a rank in collectives."""
-        records = self._histories.records_of(self._host, rank) if self._tree.is_joined else None
+        records = self._histories.records_of(self._host, rank)
         if records is not None:
+            self._contributing.add(rank)
             names = replace(names_of(records), groups=copier.groups())
             self._tree.contribute(records, names, own=self._ranks())
 
