@@ -23,6 +23,7 @@ DOCS := .venv-docs
 
 .PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-preflight accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
 .PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-scale bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-hosts bench-tree accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -178,6 +179,12 @@ score-stragglers: setup
 score-preflight: setup
 	@$(BIN)/python -m tests.score.preflight.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(HEALTHY),--healthy $(HEALTHY))
+score-hosts: setup
+	@$(BIN)/python -m tests.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
+	  $(if $(FAULTS),--faults $(FAULTS))
+
+bench-tree: setup
+	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))
 
 score-corruption: setup
 	@$(BIN)/python -m tests.score.corruption $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))

@@ -1,7 +1,7 @@
 """DDP training with a fault on demand: `python -m tests.score.hosts.training OUT FAULT RANK DIRECTORY`.
 
-Each step issues the all-reduce of DDP's only bucket, and two of the same size. All ranks see DIRECTORY. After the file `go` appears
-there, RANK begins its fault, and writes the step of it into the file `step`:
+Each step issues the all-reduce of DDP's only bucket, and two of the same size. All ranks see DIRECTORY. After the file
+`go` appears there, RANK begins its fault, and writes the step of it into the file `step`:
 
     late    it sleeps before each forward
     sleep   it sleeps for ever before its forward

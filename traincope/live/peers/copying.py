@@ -7,19 +7,22 @@ what the rank's agent saw then: looks at its process with its stacks, and torch'
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traincope.errors import RunDirectoryError
 from traincope.events import FORMAT_VERSION, OPEN, Kind
 from traincope.live.node.tail import num_begun, records_at
 from traincope.private_files import make_directory
+from traincope.store import RankRecords, SegmentRecords
 from traincope.store.job.looks import newest_lines
+from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import (
     FLIGHT_FILE,
     GROUPS_FILE,
@@ -30,10 +33,9 @@ from traincope.store.layout import (
     segment_path,
     thread_and_index,
 )
-from traincope.store.lines import dense_groups, read_numbered
+from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.reading import NAMED_KINDS
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
-from traincope.topology import Group
 from traincope.whole_files import write_whole
 
 KEPT_NS = 5_000_000_000
@@ -78,11 +80,28 @@ class RankCopier:
         self._directory, self._rank = directory, rank
         self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
         self._before = b""
+        self._read: dict[str, NDArray[np.void]] = {}
         self._seen_before = _NOT_SEEN
 
-    def groups(self) -> tuple[Group, ...]:
-        """All groups of the rank as of the last copy. A copy leaves out large ones."""
-        return self._groups.as_groups()
+    def latest(self) -> RankRecords | None:
+        """The newest records as of the last copy, also older ones than a copy holds, with all names and groups. None
+        before the first copy, or with a damaged card.
+        """
+        try:
+            info = read_rank_info(self._directory)
+        except RunDirectoryError:
+            return None
+        return RankRecords(
+            attempt=0,
+            info=info,
+            names=self._names.dense(dense_names),
+            groups=self._groups.dense(dense_groups),
+            segments=tuple(
+                SegmentRecords(thread=thread, index=0, records=records, lost_bytes=0)
+                for thread, records in self._read.items()
+            ),
+            problems=(),
+        )
 
     def seen(self) -> RankCopy | None:
         """The looks at the rank and its flight recorder; None if they equal the last ones, or do not exist.
@@ -130,9 +149,13 @@ class RankCopier:
             )
             for thread in chosen
         }
+        self._read = read
         since_ns = max((last_instant_ns(records) for records in read.values()), default=0) - KEPT_NS
         kept = {thread: records[_is_kept(records, since_ns=since_ns)] for thread, records in read.items()}
         return {thread: records for thread, records in kept.items() if len(records)}
+
+
+Decoded = TypeVar("Decoded")
 
 
 class _Lines:
@@ -141,13 +164,13 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self._path, self._size = path, -1
         self._values: dict[int, Any] = {}
-        self._parsed: tuple[int, tuple[Group, ...]] | None = None
+        self._decoded: tuple[int, tuple[Any, ...]] | None = None
 
-    def as_groups(self) -> tuple[Group, ...]:
-        """The lines as groups, parsed once until the file has grown."""
-        if self._parsed is None or self._parsed[0] != self._size:
-            self._parsed = self._size, dense_groups(self._values)
-        return self._parsed[1]
+    def dense(self, decode: Callable[[Mapping[int, Any]], tuple[Decoded, ...]]) -> tuple[Decoded, ...]:
+        """All lines by number, decoded once until the file has grown."""
+        if self._decoded is None or self._decoded[0] != self._size:
+            self._decoded = self._size, decode(self._values)
+        return self._decoded[1]
 
     def of(self, numbers: NDArray[Any]) -> bytes:
         """The lines with these numbers, up to a bound."""

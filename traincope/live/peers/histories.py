@@ -57,12 +57,6 @@ class Histories:
                         ranks[number] = CopiedRank(records=records, arrived_ns=history.arrived_ns)
         return ranks
 
-    def records_of(self, host: Host, rank: int) -> RankRecords | None:
-        """The history of one rank; None without one, or with a damaged card."""
-        with self._lock:
-            history = self._of.get(host, {}).get(rank)
-            return None if history is None else history.records()
-
     def copies(self) -> list[RankCopy]:
         """All histories in the form of rank directories."""
         with self._lock:

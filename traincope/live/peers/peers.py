@@ -275,7 +275,8 @@ class _Exchange:
         """Give an agent its parent: this one is the root, because it is asked. A small job needs no tree."""
         if len(self._members.after(self._host)) + 1 < MIN_HOSTS:
             return {}
-        silent = [each for raw in message.fields.get("silent", [])[:MAX_SILENT] if (each := read_member(raw))]
+        given = message.fields.get("silent")
+        silent = [each for raw in (given if isinstance(given, list) else ())[:MAX_SILENT] if (each := read_member(raw))]
         parent = self._tree.begin(self._host).parent_of(member.host, silent={each.host for each in silent})
         found = self._own if parent == self._host else self._members.at(parent)
         return {} if found is None else {"parent": found.as_json()}
@@ -410,11 +411,10 @@ class _Exchange:
 
     def _contribute(self, rank: int, copier: RankCopier) -> None:
         """Give the tree the new parts of a rank in collectives."""
-        records = self._histories.records_of(self._host, rank)
+        records = copier.latest()
         if records is not None:
             self._contributing.add(rank)
-            names = replace(names_of(records), groups=copier.groups())
-            self._tree.contribute(records, names, own=self._ranks())
+            self._tree.contribute(records, names_of(records), own=self._ranks())
 
 
 def peers_or_none(make_settings: Callable[[], PeerSettings | None], *, host: Host) -> Peers:
