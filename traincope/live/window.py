@@ -55,7 +55,7 @@ class CopiedRank:
 
 
 class CopiedRanks(Protocol):
-    """What an agent knows of ranks of other hosts."""
+    """Source of all that an agent knows of ranks of other hosts."""
 
     def copied_ranks(self) -> tuple[CopiedRank, ...]:
         """Copied ranks, of this host and of others."""

@@ -24,7 +24,7 @@ END_SECONDS = 240.0
 WATCHED_STEPS = 150
 """Steps of a job that goes on after its fault."""
 ALLOWED_NS = 5_000_000_000
-"""What a lost host's copies may lack of its records."""
+"""Longest time of a lost host's records that its copies may lack."""
 SHIFTED = """
 import os, time
 lead = float(os.environ.get("WALL_LEAD_SECONDS", "0"))
@@ -36,7 +36,7 @@ time.time, time.time_ns = lambda: now() + lead, lambda: now_ns() + int(lead * 1e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the verdicts said."""
+    """Verdicts about one case."""
 
     live: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Outcome:
 
 
 def signature(document: dict[str, Any], *, step: int) -> tuple[object, ...]:
-    """What is compared between a job of several hosts and the same on one: the first finding about ranks, and the
-    place of a hang relative to the injected step.
+    """The part of a report that a job of several hosts and the same on one have in common: the first finding about
+    ranks, and the place of a hang relative to the injected step.
     """
     hangs = [(each["kind"], tuple(each["culprits"]), each["step"] - step) for each in document["hangs"]]
     if hangs:

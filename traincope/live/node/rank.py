@@ -123,7 +123,7 @@ class RankTail:
         return self._groups
 
     def names_of_calls(self) -> Names:
-        """What gives the numbers in its collectives a meaning on other hosts."""
+        """Meanings of the numbers in its collectives."""
         return Names(operations=self._names, groups=self._groups, observation=observation(self.info.probes))
 
     def main(self) -> NDArray[np.void]:

@@ -248,8 +248,10 @@ class _Exchange:
         if self._seeking.is_alive():
             self._seeking.join(INTERVAL_SECONDS)
         self._copy()
-        for link in (*self._links, *([] if self._parent is None else [self._parent])):
+        for link in self._links:
             link.finish()
+        if self._parent is not None:
+            self._parent.finish()
         for link in self._links:
             link.join(max(deadline - monotonic(), 0.0))
         pause = threading.Event()

@@ -68,7 +68,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What gives a rank's numbers a meaning on other hosts."""
+    """Meanings of a rank's numbers: of its operations and groups."""
 
     operations: Sequence[str]
     groups: Sequence[Group]
