@@ -78,7 +78,7 @@ class Measured(SimulatedJob):
 
     def _turn(self, agent: Agent, at_ns: int, spent: dict[str, float]) -> None:
         """A child's exchange is its own work; taking it is the parent's, and is measured with the child's."""
-        began = thread_time()
+        began, self.true_ns = thread_time(), at_ns
         agent.contribute(until_ns=at_ns, since_ns=at_ns - 5 * TURN_NS)
         if agent is self.root:
             agent.reduction.finish()

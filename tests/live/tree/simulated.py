@@ -34,12 +34,20 @@ class Traffic:
 class Agent:
     """One host's agent."""
 
-    def __init__(self, name: str, ranks: Sequence[RankRecords], *, ahead_ns: int, drift: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        ranks: Sequence[RankRecords],
+        *,
+        ahead_ns: int,
+        drift: float,
+        true_ns: Callable[[], int],
+    ) -> None:
         self.host = Host(name=name, boot_id=name)
         self.ahead_ns, self.drift = ahead_ns, drift
         self.ranks = [self._shown(rank) for rank in ranks]
-        self.known, self.traffic = Known(), Traffic()
-        self.reduction = Reduction(on_results=self.known.add)
+        self.known, self.traffic = Known(now_ns=true_ns), Traffic()
+        self.reduction = Reduction(on_results=self.known.add, now_ns=true_ns)
         self.clock, self._parts = ParentClock(), OwnParts()
         self.parent: Agent | None = None
         self.number = OWN
@@ -94,9 +102,15 @@ class SimulatedJob:
 
     def __init__(self, ranks: Mapping[str, Sequence[RankRecords]], *, rng: random.Random) -> None:
         """`ranks`: host -> its ranks, in true time."""
-        self.rng = rng
+        self.rng, self.true_ns = rng, 0
         self.agents = {
-            name: Agent(name, each, ahead_ns=rng.randrange(10**15), drift=rng.uniform(-2e-5, 2e-5))
+            name: Agent(
+                name,
+                each,
+                ahead_ns=rng.randrange(10**15),
+                drift=rng.uniform(-2e-5, 2e-5),
+                true_ns=lambda: self.true_ns,
+            )
             for name, each in ranks.items()
         }
         root = next(iter(self.agents.values()))
@@ -112,6 +126,7 @@ class SimulatedJob:
             due = sorted((self.rng.randrange(TURN_NS), agent.host.name) for agent in self.agents.values())
             for offset_ns, name in due:
                 agent, at_ns = self.agents[name], second * TURN_NS + offset_ns
+                self.true_ns = at_ns
                 agent.contribute(until_ns=at_ns)
                 if agent is self.root:
                     agent.reduction.finish()

@@ -1,6 +1,7 @@
 """Results: transfers of collectives whose members are all known, on their way down to the agents that took part."""
 
 import threading
+from collections.abc import Callable
 from time import monotonic_ns
 
 import numpy as np
@@ -51,13 +52,13 @@ def read_results(payload: bytes) -> Results:
 class Known:
     """Latest results at one agent. Any thread may use it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, *, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._lock, self._now_ns = threading.Lock(), now_ns
         self._results, self._arrived_ns = NOTHING, np.empty(0, dtype=np.int64)
 
     def add(self, results: Results) -> None:
         """Add results. Of two about one collective the first stays."""
-        now_ns = monotonic_ns()
+        now_ns = self._now_ns()
         with self._lock:
             arrived_ns = np.concatenate([self._arrived_ns, np.full(len(results), now_ns)])
             joined = np.concatenate([self._results, results])
