@@ -91,6 +91,17 @@ def test_a_stop_for_ranks_of_a_lost_host_names_the_host() -> None:
         assert not any(hang.culprits or hang.host for hang in without)
 
 
+def test_a_third_host_of_which_only_copies_are_here_waits_too() -> None:
+    """Each host has its own run directory. Rank 2 of host c waits for rank 1 of the lost host b, as rank 0 does."""
+    three = (group("dp", 0, 1, 2),)
+    seen = replace(looked(A, WAITING, at_ns=HEARD_NS + 600 * S), groups=three)
+    of_c = replace(waiting(2, boot_id="c"), groups=three)
+    alive = Heard(host=of_c.info.host, witness=A.info.host, heard_wall_ns=HEARD_NS + 600 * S, silent_ns=S)
+    both = (witnessed(replace(B, groups=three)), WitnessedHost(heard=alive, ranks=(of_c,)))
+    (hang,) = analyze(build_timeline(replace(run(seen, world_size=3), witnessed=both))).hangs
+    assert (hang.kind, hang.host, hang.suspects, hang.victims) == (HangKind.LOST_HOST, "host-b", (1,), (0, 2))
+
+
 def test_a_certain_culprit_on_another_host_stays() -> None:
     """Rank 1 of host b waits as well: rank 0 did not join."""
     stood = rank(0, clock(0, 0), *steps(until_ns=HEARD_NS), step(10, HEARD_NS, OPEN), groups=[DP], boot_id="a")

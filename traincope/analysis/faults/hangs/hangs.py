@@ -57,7 +57,7 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
-    explained = () if certain or not lost else tuple(stops_for_lost_hosts(recorded, recorded_ends))
+    explained = () if certain or not lost else tuple(stops_for_lost_hosts(timeline, ends, lost))
     return explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
 
 

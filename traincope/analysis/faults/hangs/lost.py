@@ -6,23 +6,22 @@ The last records of such ranks may have been lost with the host, so the stop is 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
-from traincope.analysis.confidence import UNKNOWN
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.evidence.calls import latest_calls
 from traincope.analysis.faults.hangs.evidence.standing import standing
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.sentences import lasting
 from traincope.analysis.faults.hangs.stops import stops
-from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
+from traincope.analysis.faults.lost_hosts import LostHost
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
 
-def stops_for_lost_hosts(timeline: Timeline, ends: Sequence[Fault]) -> Iterator[Hang]:
-    """One hang per stop whose missing ranks are all on one lost host. `ends`: of the same timeline."""
-    lost = [host for host in lost_hosts(timeline) if host.confidence != UNKNOWN]
-    if not lost:
-        return
+def stops_for_lost_hosts(timeline: Timeline, ends: Sequence[Fault], lost: Sequence[LostHost]) -> Iterator[Hang]:
+    """One hang per stop whose missing ranks are all on one lost host.
+
+    `timeline`: with the copies of ranks of all other hosts, which wait too. `ends`: of the same timeline.
+    """
     rest = _without(timeline, {rank for host in lost for rank in host.ranks})
     for hang in stops(rest, standing(rest, latest_calls(rest)), ends):
         missing = {*hang.culprits, *hang.suspects}
