@@ -13,6 +13,7 @@ from tests.live.peers.hosts import CLOCK_SECONDS, hosts
 from tests.live.peers.jobs import ROOT, Job, report, started
 from tests.score.hosts.cases import MBIT_PER_SECOND, Case
 from tests.score.hosts.training import LATE_SECONDS
+from traincope.events import Kind
 from traincope.store import read_run
 from traincope.store.rows import read_rows
 from traincope.store.segments.segments import last_instant_ns
@@ -205,9 +206,9 @@ def _cut(running: Running) -> Outcome:
     problems = [*_unless(after, ()), *_healthy_end(codes)]
     for rank in read_run(run).ranks:
         main = rank.thread("main")
-        steps = np.unique(main["step"][main["kind"] == 1])
-        if rank.info.recorder is not None and rank.info.recorder.dropped:
-            problems.append(f"rank {rank.rank} dropped {rank.info.recorder.dropped} records")
+        steps = np.unique(main["step"][main["kind"] == Kind.STEP])
+        if rank.dropped:
+            problems.append(f"rank {rank.rank} dropped {rank.dropped} records")
         if len(steps) and len(steps) != int(steps[-1]) - int(steps[0]) + 1:
             problems.append(f"rank {rank.rank} lacks steps")
     return Outcome(after=after, problems=problems)
