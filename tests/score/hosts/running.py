@@ -50,7 +50,10 @@ def signature(document: dict[str, Any], *, step: int) -> tuple[object, ...]:
     """The part of a report that a job of several hosts and the same on one have in common: the first finding about
     ranks, and the place of a hang relative to the injected step.
     """
-    hangs = [(each["kind"], tuple(each["culprits"]), each["step"] - step) for each in document["hangs"]]
+    hangs = [
+        (each["kind"], tuple(each["culprits"]), None if each["step"] is None else each["step"] - step)
+        for each in document["hangs"]
+    ]
     if hangs:
         return ("hang", *hangs)
     kinds = ("killed_rank", "failed_rank", "straggler", "lost_host")
