@@ -21,9 +21,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-preflight accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-scale bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-hosts bench-tree accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-plan truth-sampling score-hangs score-healthy score-stragglers score-corruption score-preflight accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -179,6 +177,7 @@ score-stragglers: setup
 score-preflight: setup
 	@$(BIN)/python -m tests.score.preflight.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(HEALTHY),--healthy $(HEALTHY))
+
 score-hosts: setup
 	@$(BIN)/python -m tests.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(FAULTS),--faults $(FAULTS))
