@@ -140,7 +140,6 @@ def at(document: Any, pointer: str) -> float:
     return float(document)
 
 
-@pytest.mark.sweep
 def test_names_of_a_hostile_run_are_shown_as_text(visit: Go, address: str) -> None:
     loaded = shown(visit, address, f"/timeline?run={RUNS.index('hostile')}&q=script")
     expect(loaded.page.locator("#found")).to_contain_text("<script>window.stolen = 1</script>")
@@ -187,7 +186,6 @@ def test_a_clicked_bar_shows_details_and_links_to_other_ranks(visit: Go, address
     expect(again.locator("#inspector")).to_have_text(inspector.inner_text(), use_inner_text=True, timeout=QUIET)
 
 
-@pytest.mark.sweep
 def click_wide_bar(page: Page) -> None:
     """Point at a wide bar, check its hover text and click it."""
     bars = page.locator("#timeline .barlayer .point path")

@@ -15,7 +15,6 @@ NAMED = Verdict(named=(2,), kind="stuck", is_known=True)
 
 
 @pytest.mark.sweep
-@pytest.mark.sweep
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job a network of its own and cut it")
 def test_a_cut_link_is_found_and_names_no_rank(tmp_path: Path) -> None:
     """All ranks of a real DDP training joined their all-reduce, and no message arrives any more."""

@@ -19,13 +19,13 @@ def faults_of(run_directory: Path) -> list[Fault]:
     return [fault for fault in traincope.analyze(traincope.open_run(run_directory)).faults if not fault.is_mark]
 
 
-@pytest.mark.sweep
 def fail(run_directory: Path) -> None:
     with traincope.run(run_directory) as recording:
         recording.step()
         recording.log(loss=1 / 0)
 
 
+@pytest.mark.sweep
 def test_a_restart_a_nan_and_a_killed_rank_stand_first_in_the_report(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

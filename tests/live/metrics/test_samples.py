@@ -179,7 +179,7 @@ def test_data_age_grows_for_a_hanging_rank_but_not_for_an_ended_one() -> None:
 
 def test_run_and_rank_info_have_their_labels() -> None:
     table = sample_table(begin(window(records(ranks(0, 1)))))
-    assert table.sample((catalogue.RUN_INFO, "2", "fsdp=2", "0", "2.13.0", "1")).labels[:2] == ("job-7", HOST)
+    assert table.sample((catalogue.RUN_INFO, "2", "fsdp=2", "0", "2.13.0", "1", "", "")).labels[:2] == ("job-7", HOST)
     assert table[catalogue.RANK_INFO, 1, "fsdp=1", "a device", *[""] * 6] == 1
 
 

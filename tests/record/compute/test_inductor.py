@@ -22,7 +22,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.sweep
 def train(directory: Path | None) -> tuple[list[float], int]:
     """Losses, parameters, the generator's state, and the number of graphs."""
     torch._dynamo.reset()

@@ -108,9 +108,7 @@ class Ledger:
     @property
     def every_step(self) -> tuple[str, ...]:
         """Terms that light steps have too, on every rank."""
-        return tuple(
-            term for term in EVERY_STEP if term in self.order and all(term in rank.every_step for rank in self.ranks)
-        )
+        return tuple(term for term in EVERY_STEP if all(term in rank.every_step for rank in self.ranks))
 
     @property
     def rank_steps(self) -> int:
