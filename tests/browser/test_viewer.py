@@ -319,6 +319,7 @@ def test_an_impossible_plan_says_why_and_a_possible_one_has_numbers(visit: Go, a
     expect(page.locator(".tile").first).to_contain_text("64", timeout=QUIET)
 
 
+@pytest.mark.sweep
 def test_experts_of_a_plan_are_spread_as_its_fields_say(visit: Go, address: str) -> None:
     page = shown(visit, address, "/layout?run=0&preset=8x7B+on+64").page
     main = page.locator("main")

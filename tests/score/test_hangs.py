@@ -26,6 +26,7 @@ def test_a_cut_link_is_found_and_names_no_rank(tmp_path: Path) -> None:
         assert (found.kind, found.named, found.score(case)) == ("none_completes", (), RIGHT), found
 
 
+@pytest.mark.sweep
 def test_a_size_that_makes_gloo_abort_in_an_unrecorded_step_names_its_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def train(directory: Path | None) -> tuple[list[float], int]:
     return bits, torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.sweep
 def test_a_training_compiled_by_inductor_is_unchanged_and_its_flops_are_those_of_its_graph(tmp_path: Path) -> None:
     """Four rows: two products forward, and the gradients of two weights and one input."""
     state = torch.get_rng_state()
