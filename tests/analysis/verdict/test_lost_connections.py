@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.faults.test_faults import event, note, noted
-from tests.timeline.build import group, phase, rank, step
+from tests.timeline.build import Row, group, phase, rank, step
 from traincope.analysis import FindingKind, analyze
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.events import OPEN, Phase
@@ -46,6 +46,28 @@ def ended(number: int, *, steps: int, open_step: bool = False) -> RankRecords:
 def first(*ranks: RankRecords, notes: tuple[LauncherNote, ...] = ()) -> tuple[FindingKind, tuple[int, ...], str, str]:
     finding = analyze(noted(*ranks, notes=notes)).verdict[0]
     return finding.kind, finding.ranks, finding.confidence, finding.evidence
+
+
+def open_rows(last_ns: int) -> list[Row]:
+    rows = [step(at, at * STEP_NS, (at + 1) * STEP_NS) for at in range(2)]
+    return [*rows, step(2, 2 * STEP_NS, OPEN), phase(Phase.BACKWARD, 2 * STEP_NS + MS, last_ns, at=2)]
+
+
+def test_the_only_rank_without_an_end_is_the_cause() -> None:
+    """Rank 1 was killed on another host: no process of it can be asked, and no launcher left a note."""
+    others = [failing(number, last_ns=250 * MS + number * MS) for number in (0, 2)]
+    killed = rank(1, *open_rows(230 * MS), groups=[DP], ending=None, boot_id="another host")
+    kind, ranks, confidence, evidence = first(others[0], killed, others[1])
+    assert (kind, ranks, confidence) == (FindingKind.NO_END_RECORDED, (1,), MEDIUM)
+    assert evidence.startswith(
+        "rank 1 recorded no end and nothing later than 0.230 s after the run's first record; then communication of"
+    )
+
+
+def test_of_two_ranks_without_an_end_none_is_accused() -> None:
+    killed = [rank(at, *open_rows(230 * MS), groups=[DP], ending=None, boot_id="another") for at in (1, 2)]
+    kind, ranks, confidence, _ = first(failing(0, last_ns=250 * MS), *killed)
+    assert (kind, ranks, confidence) == (FindingKind.FAILED_RANK, (0,), UNKNOWN)
 
 
 def test_a_rank_that_ended_in_the_step_of_the_others_is_the_cause() -> None:

@@ -56,7 +56,7 @@ def signature(document: dict[str, Any], *, step: int) -> tuple[object, ...]:
     ]
     if hangs:
         return ("hang", *hangs)
-    kinds = ("killed_rank", "failed_rank", "straggler", "lost_host")
+    kinds = ("killed_rank", "no_end_recorded", "failed_rank", "straggler", "lost_host")
     named = [(each["kind"], tuple(each["ranks"])) for each in document["verdict"] if each["kind"] in kinds]
     return tuple(named[:1])
 
@@ -165,6 +165,9 @@ def _skip(running: Running) -> Outcome:
 
 
 def _kill(running: Running) -> Outcome:
+    """No launcher of ours noted the signal, and this machine is none of the hosts: that the rank has no end is all that
+    its records show.
+    """
     step, case = running.go(), running.case
     for process in running.job.processes.values():
         process.wait(timeout=END_SECONDS)
@@ -173,7 +176,7 @@ def _kill(running: Running) -> Outcome:
     after = {"all": signature(document, step=step)}
     (own,) = (report(running.job.runs[name]) for name in case.names[case.host])
     after["own"] = signature(own, step=step)
-    return Outcome(after=after, problems=list(_unless(after, (("killed_rank", (case.rank,)),))))
+    return Outcome(after=after, problems=list(_unless(after, (("no_end_recorded", (case.rank,)),))))
 
 
 def _late(running: Running) -> Outcome:

@@ -35,10 +35,14 @@ def check_host(name: str) -> str:
     return f"Check {name} and its network: power, kernel log, link. It is not known which of its ranks failed."
 
 
-def lost_connection(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -> Finding:
-    """Name the ranks that had ended before in the middle of a step that the others were in; otherwise no rank.
+def lost_connection(
+    timeline: Timeline, first: Fault, failed: Sequence[Fault], unknown: Sequence[Fault] = ()
+) -> Finding:
+    """Name the ranks that had ended before in the middle of a step that the others were in, or the one that stopped
+    recording before; otherwise no rank.
 
-    `first`: the earliest of the `failed` ends, all of them errors of the communication.
+    `first`: the earliest of the `failed` ends, all of them errors of the communication. `unknown`: ranks that recorded
+    no end, and may have ended before it.
     """
     ranks = sorted(rank for end in failed for rank in end.ranks)
     left = [rank for rank in timeline.ranks if rank.ending == CLEAN and _precedes(timeline, rank, first)]
@@ -56,6 +60,19 @@ def lost_connection(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -
             evidence=f"{names} ended cleanly after {_steps(reached)}, before the others; then {after}",
             advice=f"Give every rank the same number of steps: {names} finished before the others "
             "(fewer batches, an early stop or sys.exit(0)), and the others wait.",
+        )
+    if len(unknown) == 1 and not left:
+        (end,) = unknown
+        heard = (end.at_ns - timeline.start_ns) / 1e9
+        return Finding(
+            kind=FindingKind.NO_END_RECORDED,
+            ranks=end.ranks,
+            steps=steps,
+            confidence=MEDIUM,
+            evidence=f"rank {end.ranks[0]} recorded no end and nothing later than {heard:.3f} s after the run's first "
+            f"record; then {after}",
+            advice=f"Read the launcher's log and the kernel's log on the host of rank {end.ranks[0]} (SIGKILL, out of "
+            "memory, a crash): the others' errors follow from its end.",
         )
     ended = f"; {numbers([rank.rank for rank in left], 'rank')} had ended cleanly before" if left else ""
     return Finding(

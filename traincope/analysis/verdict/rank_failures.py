@@ -54,7 +54,8 @@ def rank_failures(
     if first is not None and unknown and is_external_signal(first):
         yield _no_end(timeline, unknown, after=first)
     elif first is not None and firsts and all(end.of_communication for end in firsts):
-        yield lost_connection(timeline, first, [end for end in ends if end.of_communication])
+        unknown = possible_earlier_ends(timeline, first, ends)
+        yield lost_connection(timeline, first, [end for end in ends if end.of_communication], unknown)
     elif len(firsts) > 1:
         yield _undecided(firsts)
     elif first is not None:
