@@ -78,7 +78,7 @@ class AgentCommand:
             agent = _agent(arguments, AgentLocation(run=run, attempt=attempt, job=job))
             agent.run()
             print(f"{agent.num_rows:,} ledger rows written to {attempt_directory(run, attempt)}", flush=True)
-            named = None if shipping is None else shipping.finish(is_stopping=agent.stopping)
+            named = None if shipping is None else shipping.finish(is_stopping=lambda: agent.stopping)
             place = named or run
             tiles = None if agent.stopping else _finish(place, attempt, disk_budget_bytes=arguments.disk_budget)
             if shipping is not None and tiles is not None:

@@ -48,17 +48,18 @@ class Ship:
             if is_locked(lock_path(job_name(run, attempt=attempt))):
                 raise UsageError(f"the agent of this node ships {run} already; wait for its end")
             hosts = _hosts(run, attempt)
+            over = {host: is_over(run, host, attempt=attempt) for host in hosts}
             for target in chosen.targets():
                 for host in hosts:
                     shipper = Shipper(run, attempt=attempt, host=host, target=target, settings=settings)
-                    last = host != this_host() or is_over(run, host, attempt=attempt)
+                    last = host != this_host() or over[host]
                     try:
                         done = shipper.round(last=last)
                     except OSError as error:
                         raise ServerError(f"{target.place} cannot be written: {error.strerror or error}") from error
                     shipped = f"{count(done.files, 'file')}, {size(done.bytes)}, to {target.place}"
                     print(f"attempt {attempt} of host {host.name}: shipped {shipped}")
-            if chosen.named is not None and all(is_over(run, host, attempt=attempt) for host in hosts):
+            if chosen.named is not None and all(over.values()):  # as of before the rounds: a rank may end after its own
                 remove_local(run, attempt=attempt)
         return 0
 

@@ -1,7 +1,7 @@
 """Shipping of one agent: begins with it, and ends with the removal of what is no longer needed on the node."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +29,17 @@ class AgentShipping:
     named: Path | None
     loop: ShippingLoop
 
-    def finish(self, *, is_stopping: bool) -> Path | None:
+    def finish(self, *, is_stopping: Callable[[], bool]) -> Path | None:
         """Ship the rest. Returns the run directory that users know if it now has all records of this host, and they
-        are not on this node any more.
+        are not on this node any more. `is_stopping`: whether a signal has asked the agent to end.
         """
-        arrived = self.loop.finish(within_seconds=STOPPED_SECONDS if is_stopping else FINISH_SECONDS)
+        if is_stopping():
+            arrived = self.loop.finish(within_seconds=STOPPED_SECONDS)
+        else:
+            arrived = self.loop.finish(within_seconds=FINISH_SECONDS, is_stopping=is_stopping)
         if not arrived:
             logger.warning("not all files were shipped; they stay in %s: run `traincope ship %s`", self.run, self.run)
-        if not arrived or is_stopping or self.named is None:
+        if not arrived or is_stopping() or self.named is None:
             return None
         try:
             remove_local(self.run, attempt=self.attempt)

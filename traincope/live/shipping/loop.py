@@ -52,15 +52,29 @@ class ShippingLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self, *, within_seconds: float) -> bool:
-        """Ship the rest, and end. Returns whether all arrived in time; what did not stays on the node."""
+    def finish(self, *, within_seconds: float, is_stopping: Callable[[], bool] = bool) -> bool:
+        """Ship the rest, and end. A destination that fails is tried again until the time is over or `is_stopping`.
+
+        Returns whether all files arrived and no rank of this host writes any more. Other files stay on the node.
+        """
         until = time.monotonic() + within_seconds
         self._stopping.set()
-        self._thread.join(within_seconds)
+
+        def is_ended() -> bool:
+            return time.monotonic() > until or is_stopping()
+
+        while self._thread.is_alive() and not is_ended():
+            self._thread.join(POLL_SECONDS)
         if self._thread.is_alive():
             return False
-        arrived = [line.try_last(until=until) for line in self._lines]
-        return all(arrived)
+        over = is_over(self._run, self._host, attempt=self._attempt)
+        left, again = self._lines, True
+        while left and (again or not is_ended()):
+            left = [line for line in left if not line.try_round(last=over, again=again, is_stopping=is_ended)]
+            again = False
+            if left:
+                time.sleep(POLL_SECONDS)
+        return over and not left
 
     def _repeat(self) -> None:
         pulled_at, was_over = 0.0, False
@@ -68,7 +82,7 @@ class ShippingLoop:
             now = time.monotonic()
             over = is_over(self._run, self._host, attempt=self._attempt)
             for line in self._lines:
-                line.try_round(now=now, last=over, again=over and not was_over, is_stopping=self._stopping.is_set)
+                line.try_round(last=over, again=over and not was_over, is_stopping=self._stopping.is_set)
             was_over = over
             if self._named is not None and now - pulled_at > PULL_SECONDS:
                 pulled_at = now
@@ -90,15 +104,12 @@ class _Line:
         self._due_at = 0.0
         self._failures = 0
 
-    def try_round(self, *, now: float, last: bool, again: bool, is_stopping: Callable[[], bool]) -> None:
-        """Do a round if it is due. `again`: it is due now, because the host's ranks are over."""
-        if now < self._due_at and not again:
-            return
+    def try_round(self, *, last: bool, again: bool, is_stopping: Callable[[], bool]) -> bool:
+        """Do a round if it is due, and return whether all arrived. `again`: it is due now, because the ranks are over."""
+        if time.monotonic() < self._due_at and not again:
+            return False
         self._due_at = time.monotonic() + self._settings.interval_seconds
-        self._try(last=last, is_over=is_stopping)
-
-    def try_last(self, *, until: float) -> bool:
-        return self._try(last=True, is_over=lambda: time.monotonic() > until)
+        return self._try(last=last, is_over=is_stopping)
 
     def _try(self, *, last: bool, is_over: Callable[[], bool]) -> bool:
         try:
