@@ -77,3 +77,9 @@ def test_a_signal_ends_the_tries(run: Path, tmp_path: Path) -> None:
     ending = shipping(run, Absent(tmp_path / "there", failures=1 << 30))
     assert ending.finish(is_stopping=lambda: next(answers, True)) is None
     assert run.exists()
+
+
+def test_records_of_a_host_that_shares_the_place_stay(run: Path, tmp_path: Path) -> None:
+    change(run / "attempt-000" / "rank-00003" / "rank.json", host="another-container")
+    assert shipping(run, Directory(tmp_path / "there")).finish(is_stopping=lambda: False) is None
+    assert (run / "attempt-000" / "rank-00003" / "main-00000.seg").exists()

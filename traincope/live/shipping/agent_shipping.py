@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.errors import TraincopeError
+from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.live.shipping.destinations import destinations
 from traincope.live.shipping.limits import ShipSettings
 from traincope.live.shipping.loop import ShippingLoop
 from traincope.record.session.identity import this_host
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.layout import attempt_directory
 from traincope.store.places.node_local import remove_local
 
 logger = logging.getLogger(__name__)
@@ -41,11 +43,22 @@ class AgentShipping:
             logger.warning("not all files were shipped; they stay in %s: run `traincope ship %s`", self.run, self.run)
         if not arrived or is_stopping() or self.named is None:
             return None
+        if not self._is_of_this_host():
+            logger.warning("records of other hosts share %s, so it is not removed", self.run)
+            return None
         try:
             remove_local(self.run, attempt=self.attempt)
         except OSError as error:
             logger.warning("records that were shipped stay in %s: %s", self.run, error)
         return self.named
+
+    def _is_of_this_host(self) -> bool:
+        """Return whether this host's ranks alone record here: containers may share /dev/shm."""
+        try:
+            ranks = [read_rank_info(path) for path in attempt_directory(self.run, self.attempt).glob("rank-*")]
+        except RunDirectoryError:
+            return False
+        return all(rank.host == this_host() for rank in ranks)
 
     def ship_report(self) -> None:
         """Ship the report that was written after the last round, if the run is still here."""

@@ -105,7 +105,7 @@ class _Line:
         self._failures = 0
 
     def try_round(self, *, last: bool, again: bool, is_stopping: Callable[[], bool]) -> bool:
-        """Do a round if it is due, and return whether all arrived. `again`: it is due now, because the ranks are over."""
+        """Do a round if it is due. Returns whether all arrived. `again`: it is due now, because the ranks are over."""
         if time.monotonic() < self._due_at and not again:
             return False
         self._due_at = time.monotonic() + self._settings.interval_seconds
