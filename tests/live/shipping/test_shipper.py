@@ -156,6 +156,21 @@ def test_another_launch_gets_another_attempt(run: Path, host: Host, tmp_path: Pa
     assert json.loads((there / "requests.jsonl").read_text()) == {**requests, "attempt": 1}
 
 
+def test_ranks_of_the_launch_that_recorded_there_themselves_share_the_attempt(
+    run: Path, host: Host, tmp_path: Path
+) -> None:
+    """A host without room on its node records in the named directory, without the marker of a shipped attempt."""
+    there = tmp_path / "there"
+    direct = there / "attempt-000" / "rank-00000"
+    shutil.copytree(run / "attempt-000" / "rank-00000", direct)
+    shutil.rmtree(run / "attempt-000" / "rank-00000")
+    for manifest in (direct / "rank.json", *run.glob("attempt-000/rank-*/rank.json")):
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "launch": "one"}))
+    shipper(run, host, there)[0].round(last=True)
+    assert [rank.rank for rank in read_run(there).ranks] == list(RANKS)
+    assert not (there / "attempt-001").exists()
+
+
 def test_rows_grow_in_place_in_a_directory(run: Path, host: Host, tmp_path: Path) -> None:
     rows = run / "attempt-000" / "rank-00001" / "rows.jsonl"
     rows.write_text("[1]\n")

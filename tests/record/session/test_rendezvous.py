@@ -207,3 +207,14 @@ def test_a_missing_choice_is_polled_rarely_and_a_broken_store_once(tmp_path: Pat
     (_, (in_vain, broken)) = two_ranks.run(poll_without_answer, tmp_path / "run")
     assert EAGER_POLLS <= in_vain <= EAGER_POLLS + 2
     assert broken == 1
+
+
+def test_a_launch_whose_name_the_other_ranks_cannot_learn_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traincope.record.session.rendezvous.process_group_rank", lambda: (0, 2))
+    rendezvous = Rendezvous(out=tmp_path / "run", root=tmp_path, identity=identify({}, run_id="one"))
+    rendezvous._store = dist.Store()  # has no methods of its own
+    place = rendezvous.poll()
+    assert place is not None
+    assert (place.run_id, place.launch) == ("one", None)

@@ -7,7 +7,7 @@ only after they have grown by a part of their size, or after some minutes: the e
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from traincope.live.shipping.limits import Rate, ShipSettings
 from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, Piece, host_pieces
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
-from traincope.store.layout import OLD_ROWS_FILE, RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory
+from traincope.store.layout import OLD_ROWS_FILE, RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory, rank_number
 from traincope.store.lines import parse, read_object
 from traincope.store.places.ship_notes import ShipNote, content_of, left_path, shipped_name
 from traincope.topology import Host
@@ -190,8 +190,9 @@ class Shipper:
             folder = attempt_directory(Path(), number).name
             marker = f"{folder}/{LAUNCH_FILE}"
             there = _launch_in(self._target.read(marker))
-            if there is None and self._target.has_folder(folder):
-                there = _launch_in(self._target.read(marker)) or ""  # another host of this launch may have begun
+            if there is None and (names := self._target.folders(folder)):
+                # Another host of this launch may have begun: by shipping, or by recording there.
+                there = _launch_in(self._target.read(marker)) or self._launch_of_ranks(folder, names)
             if there is None:
                 self._target.write(marker, json.dumps({"launch": launch}).encode() + b"\n")
                 there = launch
@@ -200,6 +201,13 @@ class Shipper:
                 self._journal.write()
                 return number
         raise RunDirectoryError(f"{self.place} has {MAX_ATTEMPTS} attempts of other launches; ship to another place")
+
+    def _launch_of_ranks(self, folder: str, names: Sequence[str]) -> str:
+        """Name of the launch of ranks that recorded in an attempt there themselves; empty if they have none."""
+        manifests = (
+            self._target.read(f"{folder}/{name}/{RANK_FILE}") for name in names if rank_number(Path(name)) is not None
+        )
+        return next((launch for manifest in manifests if (launch := _launch_in(manifest)) is not None), "")
 
     def _launch(self, attempt: int) -> str:
         """Name of the launch that an attempt on this node belongs to."""

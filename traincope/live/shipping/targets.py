@@ -29,8 +29,8 @@ class Target(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
 
-    def has_folder(self, name: str) -> bool:
-        """Return whether a folder has folders."""
+    def folders(self, name: str) -> list[str]:
+        """Names of the folders in a folder, sorted. Empty if it does not exist."""
 
 
 class Directory:
@@ -67,9 +67,9 @@ class Directory:
     def remove(self, name: str) -> None:
         (self._root / name).unlink(missing_ok=True)
 
-    def has_folder(self, name: str) -> bool:
+    def folders(self, name: str) -> list[str]:
         folder = self._root / name
-        return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 class Store:
@@ -96,5 +96,5 @@ class Store:
     def remove(self, name: str) -> None:
         self._remote.remove(name)
 
-    def has_folder(self, name: str) -> bool:
-        return bool(self._remote.folders(name))
+    def folders(self, name: str) -> list[str]:
+        return self._remote.folders(name)

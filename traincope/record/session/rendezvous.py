@@ -152,7 +152,8 @@ class Rendezvous:
             choice = {"id": place.run_id, "attempt": place.attempt, "key": key, "launch": place.launch}
             store.set(self._key, json.dumps(choice))
         except (RuntimeError, NotImplementedError, AttributeError):
-            return place  # a store that cannot be shared: at the end the other ranks use their environment
+            # A store that cannot be shared: the other ranks use their environment at the end, and learn no launch.
+            return replace(place, launch=None)
         return replace(place, key=key)
 
     def _read_choice(self) -> dict[str, Any] | None:
