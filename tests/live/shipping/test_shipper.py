@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from traincope.events import Kind
+from traincope.live.node.retention import compact
 from traincope.live.shipping.selecting import LAUNCH_FILE
 from traincope.live.shipping.shipper import Shipper
 from traincope.live.shipping.targets import Directory
@@ -137,10 +138,34 @@ def test_what_is_gone_here_goes_there_and_files_of_others_stay(run: Path, host: 
     shipping, _ = shipper(run, host, there)
     shipping.round()
     gone = "attempt-000/rank-00002/main-00000.seg"
-    (run / gone).unlink()
+    compact(run / gone)
     shipping.round(last=True)
     assert not (there / gone).exists()
+    assert (there / gone).with_suffix(".parquet").exists()
     assert others.read_bytes() == b"of another host"
+
+
+def test_a_segment_that_was_given_up_goes_there(run: Path, host: Host, tmp_path: Path) -> None:
+    rank = run / "attempt-000" / "rank-00002"
+    shutil.copy(rank / "main-00000.seg", rank / "main-00001.seg")
+    shipping, _ = shipper(run, host, tmp_path / "there")
+    shipping.round()
+    (rank / "main-00001.seg").unlink()
+    shipping.round()
+    assert [path.name for path in (tmp_path / "there/attempt-000/rank-00002").glob("main-*")] == ["main-00000.seg"]
+
+
+@pytest.mark.parametrize("lost", ["", "main-00000.seg", "names.jsonl", "rank.json"])
+def test_what_a_cleaner_of_the_node_removed_stays_there(run: Path, host: Host, tmp_path: Path, lost: str) -> None:
+    there = tmp_path / "there"
+    shipping, _ = shipper(run, host, there)
+    shipping.round()
+    before = contents(there)
+    path = run / "attempt-000" / "rank-00002" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for _ in range(2):
+        shipping.round(last=True)
+    assert contents(there) == before
 
 
 def test_another_launch_gets_another_attempt(run: Path, host: Host, tmp_path: Path) -> None:

@@ -16,10 +16,22 @@ from traincope.errors import RunDirectoryError
 from traincope.live.shipping.exchange import missing_lines, renumbered, with_lines
 from traincope.live.shipping.journal import Journal, journal_path
 from traincope.live.shipping.limits import Rate, ShipSettings
-from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, Piece, host_pieces
+from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, WORDS, Piece, host_pieces
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
-from traincope.store.layout import OLD_ROWS_FILE, RANK_FILE, ROWS_FILE, RUN_FILE, attempt_directory, rank_number
+from traincope.store.layout import (
+    COMPACTED,
+    OLD_ROWS_FILE,
+    PROVISIONAL,
+    RANK_FILE,
+    ROWS_FILE,
+    RUN_FILE,
+    SEGMENT,
+    attempt_directory,
+    rank_number,
+    segment_path,
+    thread_and_index,
+)
 from traincope.store.lines import parse, read_object
 from traincope.store.places.ship_notes import ShipNote, content_of, left_path, shipped_name
 from traincope.topology import Host
@@ -154,8 +166,13 @@ class Shipper:
     def _remove(self, present: set[str]) -> None:
         """Remove files that this host shipped, and that are gone here: a segment that was compacted or given up, stacks
         of a rank that has ended, a directory of before the rank had its place.
+
+        A file that was lost here, as one that a cleaner of /tmp removed, stays there.
         """
+        readable = {_folder(name) for name in present}
         for name in sorted(self._journal.shipped.keys() - present):
+            if not name.startswith(PROVISIONAL) and (_folder(name) not in readable or _is_lost(name, present)):
+                continue
             if PurePosixPath(name).name not in KEPT:
                 self._target.remove(name)
             del self._journal.shipped[name]
@@ -250,6 +267,25 @@ class Shipper:
     def _write_left(self, note: ShipNote) -> None:
         path = left_path(attempt_directory(self._run, self._attempt), self._host, destination=self.place)
         write_whole(path, content_of(note))
+
+
+def _folder(name: str) -> str:
+    """Folder of the rank, or otherwise of the attempt or the run, that a file belongs to. None of the files of a rank
+    without a readable manifest are present.
+    """
+    return "/".join(PurePosixPath(name).parts[:-1][:2])
+
+
+def _is_lost(name: str, present: set[str]) -> bool:
+    """Return whether a file that is gone was not given up on purpose: words and first segments of threads never are."""
+    path = PurePosixPath(name)
+    if path.name in WORDS:
+        return True
+    thread, index = thread_and_index(Path(name))
+    if path.suffix not in (SEGMENT, COMPACTED) or index < 0:
+        return False
+    first = segment_path(Path(path.parent), thread=thread, index=0)
+    return not any(str(first.with_suffix(suffix)) in present for suffix in (SEGMENT, COMPACTED))
 
 
 def _launch_in(content: bytes | None) -> str | None:
