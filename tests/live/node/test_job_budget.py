@@ -1,6 +1,7 @@
 """The disk budget of a job, on ranks with segments of known steps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -83,6 +84,22 @@ def test_evidence_stays_although_the_budget_is_exceeded(tmp_path: Path, caplog: 
     assert len(caplog.records) == 1
     dropped = read_compacted(tail.directory / "main-00000.parquet").records
     assert dropped["value"][dropped["kind"] == Kind.DROPPED].sum() > 0
+
+
+def test_events_stay_and_no_evidence_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = rank(tmp_path / "rank-00000", odd=[ODD_STEP])
+    path = tail.directory / "main-00004.parquet"
+    segment = read_compacted(path)
+    records = segment.records.copy()
+    records["kind"][7] = Kind.EVENT
+    write_compacted(tail.directory, replace(segment, records=records))
+    budget = JobBudget(1)
+    budget.apply([tail], world_size=1)
+    assert names(tail) == [0, 3, 4, 6]
+    assert np.count_nonzero(read_compacted(path).records["kind"] == Kind.EVENT) == 1
+    monkeypatch.setattr("traincope.live.node.job_budget.read_compacted", None)
+    budget.apply([tail], world_size=1)
+    assert names(tail) == [0, 3, 4, 6]
 
 
 @pytest.mark.parametrize("text", ["0", "much", "-1", "inf"])

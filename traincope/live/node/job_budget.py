@@ -1,8 +1,8 @@
 """Disk budget of a whole job: each agent keeps the records of its ranks within its part, and evidence longest.
 
-Whole segments are thinned first, then thinned ones without an anomaly are removed, then kernel traces without one, each
-the oldest of all ranks first. The first and the last segments of a thread, events, steps around anomalies, and rows
-stay. So a job whose evidence alone is larger exceeds its budget, and its agents report that.
+Whole segments are thinned first, then thinned ones without an anomaly or event are removed, then kernel traces without
+an anomaly, each the oldest of all ranks first. The first and the last segments of a thread, events, steps around
+anomalies, and rows stay. So a job whose evidence alone is larger exceeds its budget, and its agents report that.
 """
 
 import logging
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from traincope.errors import RunDirectoryError, UsageError
+from traincope.events import Kind
 from traincope.live.node.rank import RankTail
 from traincope.live.node.retention import remove, thin
 from traincope.store.layout import COMPACTED, SEGMENT, record_files, thread_and_index, trace_files, window_step
@@ -32,6 +33,8 @@ class JobBudget:
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._thinned: dict[Path, bool] = {}
+        self._evidence: dict[Path, tuple[tuple[int, frozenset[int]], bool]] = {}
+        """Segment -> its time and the steps of anomalies, and whether it must stay."""
         self._is_exceeded = False
 
     def apply(self, tails: Sequence[RankTail], *, world_size: int) -> None:
@@ -54,14 +57,22 @@ class JobBudget:
                 self._thinned[path] = True
                 return True
         for path in middle:
-            if not _has_step(path, _around(odd[path.parent])):
+            if not self._is_evidence(path, _around(odd[path.parent])):
                 remove(path, first=_first(path))
-                del self._thinned[path]
+                del self._thinned[path], self._evidence[path]
                 return True
         for trace in sorted(_usual_traces(odd), key=lambda path: (path.stat().st_mtime_ns, path)):
             trace.unlink()
             return True
         return False
+
+    def _is_evidence(self, path: Path, steps: frozenset[int]) -> bool:
+        """Return whether a segment has one of these steps, or events. Each state of a file is read once."""
+        state = path.stat().st_mtime_ns, steps
+        known = self._evidence.get(path)
+        if known is None or known[0] != state:
+            known = self._evidence[path] = state, _has_evidence(path, steps)
+        return known[1]
 
     def _is_thinned(self, path: Path) -> bool:
         if path not in self._thinned:
@@ -110,11 +121,12 @@ def _around(odd: frozenset[int]) -> frozenset[int]:
     return frozenset(step + shift for step in odd for shift in (-1, 0, 1))
 
 
-def _has_step(path: Path, steps: frozenset[int]) -> bool:
+def _has_evidence(path: Path, steps: frozenset[int]) -> bool:
     try:
-        return bool(np.isin(read_compacted(path).records["step"], list(steps)).any())
+        records = read_compacted(path).records
     except RunDirectoryError:
         return True  # a damaged file is evidence too
+    return bool(np.isin(records["step"], list(steps)).any() or (records["kind"] == Kind.EVENT).any())
 
 
 def _usual_traces(odd: Mapping[Path, frozenset[int]]) -> Iterator[Path]:
