@@ -1,20 +1,25 @@
 """Start of the node's agent: it costs the training nothing, and a failed start does not affect it."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tests.live.processes import agents_of, lock_of, until
 from traincope.record.session import agent as starting
+from traincope.record.session.identity import this_host
 from traincope.record.session.options import Options, resolved_agent, resolved_memory_peaks, resolved_witness
 from traincope.record.session.rendezvous import Place
 from traincope.store import read_run
+from traincope.store.job.process import Process
 from traincope.store.layout import AGENT_LOG
 
+DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 NO_CHILD = """
 import os, sys
 import traincope
@@ -94,7 +99,7 @@ def test_the_agents_environment_does_not_record_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setenv("TRAINCOPE_SHIP", "off")
     place = Place(rank=0, world_size=1, run_id="a", run=tmp_path, attempt=0, directory=tmp_path)
-    assert "TRAINCOPE_SHIP" not in starting._environment(place, ship=None)
+    assert starting._environment(place, ship=None)["TRAINCOPE_SHIP"] == "off"
     expected = starting._environment(replace(place, named=tmp_path / "named"), ship="s3://bucket/runs")
     assert (expected["TRAINCOPE_SHIP"], expected["TRAINCOPE_NAMED"]) == ("s3://bucket/runs", f"{tmp_path}/named")
     assert "TRAINCOPE_NOTES" not in expected
@@ -102,6 +107,23 @@ def test_the_agents_environment_does_not_record_it(tmp_path: Path, monkeypatch: 
     assert starting._local_ranks() == ("--ranks", "4")
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert starting._local_ranks() == ()
+
+
+def test_only_the_last_rank_of_a_host_waits_for_the_shipping(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without an agent the wait ends with a warning; a rank does not begin it while another one runs."""
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    place = Place(rank=1, world_size=4, run_id="a", run=run, attempt=0, directory=run / "attempt-000" / "rank-00001")
+    this = Process.this()
+    assert this is not None
+    manifest = run / "attempt-000" / "rank-00000" / "rank.json"
+    running = {**json.loads(manifest.read_text()), "ending": None, "process": asdict(this), "host": this_host().name}
+    manifest.write_text(json.dumps({**running, "boot_id": this_host().boot_id}))
+    starting.await_shipping(place)
+    assert caplog.text == ""
+    manifest.write_text(json.dumps({**running, "boot_id": this_host().boot_id, "ending": "clean"}))
+    starting.await_shipping(place)
+    assert "not all records were shipped" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.live.shipping.targets import Directory, Store, Target
-from traincope.record.session.options import SHIP_VARIABLE
+from traincope.record.session.options import OFF, SHIP_VARIABLE
 from traincope.store.lines import parse
 from traincope.store.places.node_local import local_runs
 from traincope.store.places.remote import RemoteFiles, check_url
@@ -38,13 +38,17 @@ class Destinations:
 
 
 def destinations(run: Path, environment: Mapping[str, str]) -> Destinations:
-    """Return where the agent ships `run`, and write it down for later agents. Raises OSError, UsageError."""
+    """Return where the agent ships `run`, and write it down for later agents. Raises OSError, UsageError.
+
+    Only without the variable of the URL, as for an agent that was started by hand, the one of an earlier agent counts.
+    """
     named, url = environment.get(NAMED_VARIABLE), environment.get(SHIP_VARIABLE)
     known = known_destinations(run)
-    chosen = Destinations(
-        named=Path(named) if named else known.named,
-        url=run_url(url, Path(named) if named else run) if url and url.lower() not in ("off", "0") else known.url,
-    )
+    if url and url.lower() in OFF:
+        run_there = None
+    else:
+        run_there = run_url(url, Path(named) if named else run) if url else known.url
+    chosen = Destinations(named=Path(named) if named else known.named, url=run_there)
     if chosen != known:
         content = {"named": None if chosen.named is None else str(chosen.named), "url": chosen.url}
         write_whole(run / FILE, json.dumps(content).encode(), mode=0o600)

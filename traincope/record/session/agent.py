@@ -9,13 +9,16 @@ import logging
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from traincope.errors import RunDirectoryError
 from traincope.private_files import private
 from traincope.record.session.identity import this_host
-from traincope.record.session.options import OFF_SWITCH, SHIP_VARIABLE
+from traincope.record.session.options import OFF, OFF_SWITCH, SHIP_VARIABLE
 from traincope.record.session.rendezvous import Place
-from traincope.store.layout import AGENT_LOG
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.layout import AGENT_LOG, attempt_directory
 from traincope.store.lock import is_locked, job_name, lock_path, take_lock
 from traincope.store.places.ship_notes import NAMED_VARIABLE, is_shipped, ship_wait_seconds
 
@@ -84,10 +87,9 @@ def _pipe_with(key: str) -> int:
 
 def _environment(place: Place, *, ship: str | None) -> dict[str, str]:
     """Return the training's environment, with one thread for numpy, with recording off, and where to ship the run."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("TRAINCOPE_NOTES", SHIP_VARIABLE)}
-    shipped = {} if ship is None else {SHIP_VARIABLE: ship}
+    variables = {name: value for name, value in os.environ.items() if name != "TRAINCOPE_NOTES"}
     named = {} if place.named is None else {NAMED_VARIABLE: str(place.named)}
-    return {**variables, **shipped, **named, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
+    return {**variables, SHIP_VARIABLE: ship or OFF[0], **named, "OMP_NUM_THREADS": "1", OFF_SWITCH: "off"}
 
 
 def num_local_ranks() -> int | None:
@@ -103,8 +105,12 @@ def _local_ranks() -> tuple[str, ...]:
 def await_shipping(place: Place) -> None:
     """Wait until the agent has shipped this node's records, at the process's exit: a container may end with it.
 
-    The wait has a limit, and ends if no agent runs any more. What was not shipped is logged.
+    Only the last rank of the host waits: the agent goes on while another one runs, and a launcher must see the end of
+    a rank that failed at once. The wait has a limit, and ends if no agent runs any more. What was not shipped is
+    logged.
     """
+    if _another_rank_runs(place):
+        return
     until = time.monotonic() + ship_wait_seconds(os.environ)
     lock = lock_path(job_name(place.run, attempt=place.attempt))
     while place.directory.exists() and not is_shipped(place.run, attempt=place.attempt, host=this_host()):
@@ -116,3 +122,15 @@ def await_shipping(place: Place) -> None:
             )
             return
         time.sleep(POLL_SECONDS)
+
+
+def _another_rank_runs(place: Place) -> bool:
+    """Return whether another rank of this host records in this attempt."""
+    host = this_host()
+    for directory in attempt_directory(place.run, place.attempt).glob("rank-*"):
+        with suppress(RunDirectoryError):
+            info = read_rank_info(directory)
+            runs = info.ending is None and info.process is not None and info.process.is_running()
+            if runs and info.host == host and directory != place.directory:
+                return True
+    return False
