@@ -10,7 +10,8 @@ from traincope.live.shipping.targets import Directory, Store, Target
 from traincope.record.session.options import OFF, SHIP_VARIABLE
 from traincope.store.lines import parse
 from traincope.store.places.node_local import local_runs
-from traincope.store.places.remote import RemoteFiles, check_url
+from traincope.store.places.remote import FILE as FILE_SCHEME
+from traincope.store.places.remote import RemoteFiles, check_url, url_of
 from traincope.store.places.ship_notes import NAMED_VARIABLE
 from traincope.whole_files import write_whole
 
@@ -34,7 +35,7 @@ class Destinations:
     def targets(self) -> list[Target]:
         """Open all. Raises UsageError, MissingDependencyError."""
         named: list[Target] = [] if self.named is None else [Directory(self.named)]
-        return [*named, *([] if self.url is None else [Store(RemoteFiles(self.url))])]
+        return [*named, *([] if self.url is None else [_target(self.url)])]
 
 
 def destinations(run: Path, environment: Mapping[str, str]) -> Destinations:
@@ -57,8 +58,17 @@ def destinations(run: Path, environment: Mapping[str, str]) -> Destinations:
 
 def run_url(url: str, run: Path) -> str:
     """URL of a run: below the given URL, with the name of its directory. Raises UsageError."""
-    check_url(url)
-    return f"{url.rstrip('/')}/{run.name}"
+    complete = url_of(url)
+    if complete is None:
+        raise UsageError(f"{url} is not a URL; give one such as s3://bucket/runs")
+    check_url(complete)
+    return f"{complete.rstrip('/')}/{run.name}"
+
+
+def _target(url: str) -> Target:
+    """The place behind a URL. A directory of this machine gets the modes of a run's files."""
+    path = url.removeprefix(f"{FILE_SCHEME}://")
+    return Store(RemoteFiles(url)) if path == url else Directory(Path(path))
 
 
 def known_destinations(run: Path) -> Destinations:

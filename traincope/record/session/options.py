@@ -275,13 +275,14 @@ def resolved_ship(options: Options) -> str | None:
     if url is None or url.lower() in OFF:
         return None
     try:
-        if not isinstance(url, str) or url_of(url) is None:
+        complete = url_of(url) if isinstance(url, str) else None
+        if complete is None:
             raise UsageError("this is not a URL such as s3://bucket/runs")
-        check_url(url)
+        check_url(complete)
     except UsageError as error:
         logger.warning("%s: nothing is shipped: %s", SHIP_VARIABLE if override else "ship", error)
         return None
-    return url
+    return complete
 
 
 def resolved_axes(options: Options) -> dict[str, str]:
