@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from traincope.errors import UsageError
 from traincope.events import Kind
 from traincope.live.node.job_budget import JobBudget, job_budget, num_bytes
 from traincope.live.node.rank import RankTail
@@ -102,8 +101,9 @@ def test_events_stay_and_no_evidence_is_read_twice(tmp_path: Path, monkeypatch: 
     assert names(tail) == [0, 3, 4, 6]
 
 
-@pytest.mark.parametrize("text", ["0", "much", "-1", "inf"])
-def test_an_impossible_budget_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="must be bytes"):
-        job_budget({"TRAINCOPE_JOB_BUDGET": text})
+@pytest.mark.parametrize("text", ["0", "much", "-1", "inf", "50GB"])
+def test_an_impossible_budget_is_reported_and_ends_no_agent(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert job_budget({"TRAINCOPE_JOB_BUDGET": text}) is None
+    assert f"must be bytes of all records of the job, e.g. 50e9, not '{text}': ignored" in caplog.text
+    assert job_budget({"TRAINCOPE_JOB_BUDGET": "50e9"}) is not None
     assert job_budget({}) is None

@@ -49,8 +49,17 @@ def test_nothing_passes_once_it_is_over() -> None:
         (INTERVAL_VARIABLE, "0", "must be above 0"),
         (INTERVAL_VARIABLE, "soon", "must be a number, not 'soon'"),
         (BANDWIDTH_VARIABLE, "10", "must be at least 65536 bytes"),
+        (BANDWIDTH_VARIABLE, "inf", "must be a number, not 'inf'"),
+        (INTERVAL_VARIABLE, "nan", "must be a number, not 'nan'"),
     ],
 )
 def test_impossible_settings_are_refused(variable: str, value: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         ShipSettings.read({variable: value})
+
+
+def test_an_agent_goes_on_without_an_impossible_setting(caplog: pytest.LogCaptureFixture) -> None:
+    assert ShipSettings.of_an_agent({BANDWIDTH_VARIABLE: "inf", INTERVAL_VARIABLE: "3"}) == ShipSettings(
+        interval_seconds=3.0
+    )
+    assert f"{BANDWIDTH_VARIABLE} must be a number, not 'inf': ignored" in caplog.text

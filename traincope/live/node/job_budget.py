@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traincope.errors import RunDirectoryError, UsageError
+from traincope.errors import RunDirectoryError
 from traincope.events import Kind
 from traincope.live.node.rank import RankTail
 from traincope.live.node.retention import remove, thin
@@ -81,7 +81,7 @@ class JobBudget:
 
 
 def job_budget(environment: Mapping[str, str]) -> JobBudget | None:
-    """Return the budget of the environment; None without one. Raises UsageError."""
+    """Return the budget of the environment; None without one. A wrong one is reported and not used."""
     text = environment.get(VARIABLE, "")
     if not text:
         return None
@@ -90,7 +90,8 @@ def job_budget(environment: Mapping[str, str]) -> JobBudget | None:
     except (ValueError, OverflowError):
         budget_bytes = 0
     if budget_bytes <= 0:
-        raise UsageError(f"{VARIABLE} must be bytes of all records of the job, not {text!r}")
+        logger.warning("%s must be bytes of all records of the job, e.g. 50e9, not %r: ignored", VARIABLE, text)
+        return None
     return JobBudget(budget_bytes)
 
 

@@ -73,7 +73,7 @@ def begin_shipping(run: Path, *, attempt: int, environment: Mapping[str, str]) -
         targets = chosen.targets()
         if not targets:
             return None
-        settings = ShipSettings.read(environment)
+        settings = ShipSettings.of_an_agent(environment)
         loop = ShippingLoop(
             run, attempt=attempt, host=this_host(), targets=targets, settings=settings, named=chosen.named
         )

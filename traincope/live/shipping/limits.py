@@ -1,10 +1,14 @@
 """Limits of the rate at which an agent ships: bytes and files per second, with bursts of one second."""
 
+import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from traincope.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 INTERVAL_VARIABLE = "TRAINCOPE_SHIP_INTERVAL"
 BANDWIDTH_VARIABLE = "TRAINCOPE_SHIP_BANDWIDTH"
@@ -36,6 +40,20 @@ class ShipSettings:
                 f"{BANDWIDTH_VARIABLE} must be at least {MIN_BYTES_PER_SECOND} bytes per second, "
                 f"not {self.bytes_per_second}"
             )
+
+    @classmethod
+    def of_an_agent(cls, environment: Mapping[str, str]) -> "ShipSettings":
+        """Settings from the environment. A wrong one is reported and has its default."""
+        valid = {}
+        for name in (INTERVAL_VARIABLE, BANDWIDTH_VARIABLE):
+            given = {name: environment.get(name, "")}
+            try:
+                cls.read(given)
+            except UsageError as error:
+                logger.warning("%s: ignored", error)
+            else:
+                valid |= given
+        return cls.read(valid)
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "ShipSettings":
@@ -74,6 +92,9 @@ def _number(environment: Mapping[str, str], name: str, *, default: float) -> flo
     if not text:
         return default
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise UsageError(f"{name} must be a number, not {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{name} must be a number, not {text!r}")
+    return number
