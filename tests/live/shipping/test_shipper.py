@@ -205,7 +205,8 @@ def test_rows_grow_in_place_in_a_directory(run: Path, host: Host, tmp_path: Path
     inode = shipped.stat().st_ino
     with rows.open("a") as file:
         file.write("[2]\n")
-    shipping.round()
+    done = shipping.round()
+    assert (done.files, done.bytes) == (1, len("[2]\n"))  # of the rows, only what was added
     assert (shipped.read_text(), shipped.stat().st_ino) == ("[1]\n[2]\n", inode)
     assert target.written.count("attempt-000/rank-00001/rows.jsonl") == 1
 

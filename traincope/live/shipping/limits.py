@@ -44,7 +44,7 @@ class ShipSettings:
     @classmethod
     def of_an_agent(cls, environment: Mapping[str, str]) -> "ShipSettings":
         """Settings from the environment. A wrong one is reported and has its default."""
-        valid = {}
+        valid: dict[str, str] = {}
         for name in (INTERVAL_VARIABLE, BANDWIDTH_VARIABLE):
             given = {name: environment.get(name, "")}
             try:
@@ -83,8 +83,12 @@ class Rate:
             if is_over():
                 return False
             self._sleep(min(seconds, SLICE_SECONDS))
-        self._free_at = max(self._free_at, self._clock() - 1.0) + amount / self._per_second
+        self.charge(amount)
         return True
+
+    def charge(self, amount: float) -> None:
+        """Count an amount that has passed, so that the next one waits for its time."""
+        self._free_at = max(self._free_at, self._clock() - 1.0) + amount / self._per_second
 
 
 def _number(environment: Mapping[str, str], name: str, *, default: float) -> float:

@@ -93,12 +93,13 @@ class Shipper:
         written_at = time.monotonic()
         try:
             for number, piece in enumerate(todo):
-                ready = self._files.wait(1, is_over=is_over) and self._bytes.wait(piece.size, is_over=is_over)
+                ready = self._files.wait(1, is_over=is_over) and self._bytes.wait(0, is_over=is_over)
                 if is_over() or not ready:
                     left = todo[number:]
                     return self._noted(began_wall_ns, left=left, files=files, num_bytes=num_bytes, last=False)
-                self._ship(piece)
-                files, num_bytes = files + 1, num_bytes + piece.size
+                sent = self._ship(piece)
+                self._bytes.charge(sent)
+                files, num_bytes = files + 1, num_bytes + sent
                 if time.monotonic() - written_at > JOURNAL_SECONDS:
                     self._journal.write()
                     written_at = time.monotonic()
@@ -124,44 +125,53 @@ class Shipper:
             return piece.size < size or piece.size - size > size // ROWS_GROWTH or time.monotonic() - at > ROWS_SECONDS
         return last and piece.is_shared
 
-    def _ship(self, piece: Piece) -> None:
+    def _ship(self, piece: Piece) -> int:
+        """Ship a piece. Returns the number of bytes that were written."""
         name = self._name_there(piece)
         if piece.is_shared:
-            self._merge(piece, name)
+            sent = self._merge(piece, name)
         elif piece.name == RUN_FILE and self._is_foreign_manifest(piece):
-            pass
-        elif not self._extend(piece, name):
+            sent = 0
+        elif (added := self._extend(piece, name)) is not None:
+            sent = added
+        else:
             content = piece.content()
             if content is None:
-                return
+                return 0
             self._target.write(name, content)
+            sent = len(content)
         if piece.is_rows:
             self._rows_at[piece.name] = piece.size, time.monotonic()
         self._journal.shipped[name] = piece.state
+        return sent
 
-    def _merge(self, piece: Piece, name: str) -> None:
+    def _merge(self, piece: Piece, name: str) -> int:
         local, there = renumbered(piece.content() or b"", self._journal.attempts), self._target.read(name) or b""
         added = missing_lines(local, there)
-        if added:
-            self._target.write(name, with_lines(there, added))
+        if not added:
+            return 0
+        content = with_lines(there, added)
+        self._target.write(name, content)
+        return len(content)
 
     def _is_foreign_manifest(self, piece: Piece) -> bool:
         """Return whether the run's manifest there is of rank 0, which another host has."""
         has_first = any(path.is_dir() for path in self._run.glob("attempt-*/rank-00000"))
         return not has_first and self._target.read(piece.name) is not None
 
-    def _extend(self, piece: Piece, name: str) -> bool:
-        """Append what is new in a file that only grows. False if it must be written whole."""
+    def _extend(self, piece: Piece, name: str) -> int | None:
+        """Append what is new in a file that only grows, and return its size. None if it must be written whole."""
         before = self._journal.shipped.get(name, "").split("-")
         now = piece.state.split("-")
         if not self._target.appends or piece.path.suffix not in (".jsonl", ".log") or len(before) != 3:
-            return False
+            return None
         size, inode = int(before[0]), before[2]
         if inode != now[2] or piece.size <= size:
-            return False
+            return None
         with piece.path.open("rb") as file:
             file.seek(size)
-            return self._target.append(name, file.read(piece.size - size), at=size)
+            added = file.read(piece.size - size)
+        return len(added) if self._target.append(name, added, at=size) else None
 
     def _remove(self, present: set[str]) -> None:
         """Remove files that this host shipped, and that are gone here: a segment that was compacted or given up, stacks
