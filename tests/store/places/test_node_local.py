@@ -1,6 +1,7 @@
 """The place on a node, with directories of this machine in the roles of /dev/shm and of $TMPDIR."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -56,6 +57,21 @@ def test_a_place_that_others_may_write_to_is_not_used(node: Path, tmp_path: Path
     assert place(tmp_path / "run", TMPDIR=str(tmp_path / "disk")).is_relative_to(node)
 
 
+def test_a_place_that_others_have_made_again_is_not_used(node: Path, tmp_path: Path) -> None:
+    """A cleaner of /tmp has removed the place that the pointer names, and another user took its name."""
+    (tmp_path / "disk").mkdir()
+    first = place(tmp_path / "run", TMPDIR=str(tmp_path / "disk"))
+    shutil.rmtree(first.parent)
+    first.parent.mkdir()
+    first.parent.chmod(0o777)
+    second = place(tmp_path / "run", TMPDIR=str(tmp_path / "disk"))
+    assert second.is_relative_to(node)
+    assert place(tmp_path / "run") == second
+    second.rmdir()
+    second.symlink_to(tmp_path)
+    assert local_place(tmp_path / "run", local=Local.ON, environment={}) is None
+
+
 @pytest.mark.usefixtures("node")
 def test_the_records_are_found_by_the_name_of_the_run(tmp_path: Path) -> None:
     run, root = tmp_path / "run", tmp_path / "runs"
@@ -72,6 +88,7 @@ def test_the_records_are_found_by_the_name_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("node")
 def test_only_the_attempt_that_was_shipped_is_removed(tmp_path: Path) -> None:
     run = place(tmp_path / "run")
+    (run / ".removed-0" / "rank-00000").mkdir(parents=True)  # of an agent that was killed
     for attempt in (0, 1):
         (run / f"attempt-{attempt:03d}" / "rank-00000").mkdir(parents=True)
     (run / "run.json").write_text("{}")

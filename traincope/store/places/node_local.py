@@ -6,8 +6,10 @@ run. A pointer in the user's directory of the node (`lock.node_directory`) names
 different $TMPDIRs, and they must agree.
 """
 
+import logging
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +25,8 @@ from traincope.store.lock import SHARED_MEMORY, make_node_directory, node_direct
 from traincope.store.places.mounts import mount_of
 from traincope.whole_files import write_whole
 
+logger = logging.getLogger(__name__)
+
 MIN_FREE_BYTES = 512 << 20
 """A smaller place is not used: containers often have 64 MiB in /dev/shm, and the training needs them."""
 SHARE_OF_MEMORY = 8
@@ -34,6 +38,8 @@ POINTER = ".run"
 """Extension of a pointer."""
 KEPT_SECONDS = 7 * 86_400.0
 """Age from which a pointer to nothing is removed."""
+CHOICES = 3
+"""Most places that are tried. Other ranks choose at the same time."""
 LINE_BREAKS = "\n\r"
 
 
@@ -68,17 +74,19 @@ def local_place(named: Path, *, local: Local, environment: Mapping[str, str] = o
     make_node_directory()
     pointer = _pointer(named)
     _remove_old_pointers()
-    chosen = _target(pointer)
-    if chosen is None:
-        base = local_base(environment)
-        if base is None:
-            return None
-        _claim(pointer, base / pointer.name.removesuffix(POINTER), named=named)
+    for _ in range(CHOICES):
         chosen = _target(pointer)
-    if chosen is None:
-        return None
-    make_directory(chosen, exist_ok=True)
-    return NodeLocal(named=named, directory=chosen)
+        if chosen is None:
+            base = local_base(environment)
+            if base is None:
+                return None
+            _claim(pointer, base / pointer.name.removesuffix(POINTER), named=named)
+            chosen = _target(pointer)
+        if chosen is not None and _is_made(chosen):
+            return NodeLocal(named=named, directory=chosen)
+        if chosen is not None and _target(pointer) == chosen:
+            pointer.unlink(missing_ok=True)
+    return None
 
 
 def local_base(environment: Mapping[str, str]) -> Path | None:
@@ -122,6 +130,8 @@ def remove_local(run: Path, *, attempt: int) -> None:
 
     The pointer stays: a rank of the next attempt may have read it.
     """
+    for leftover in run.glob(".removed-*"):  # of an agent that was killed here
+        shutil.rmtree(leftover)
     removed = run / f".removed-{attempt}"
     attempt_directory(run, attempt).rename(removed)
     shutil.rmtree(removed)
@@ -165,6 +175,22 @@ def _bases(environment: Mapping[str, str]) -> Iterator[Path]:
                 make_directory(base, exist_ok=True)
             check_owner(base)
             yield base
+
+
+def _is_made(place: Path) -> bool:
+    """Create a place, and return whether it is this user's: others may have made it since the choice.
+
+    Only this user can write to its parent, so its own mode, which $TRAINCOPE_UMASK gives, does not matter.
+    """
+    try:
+        make_directory(place.parent, exist_ok=True)
+        check_owner(place.parent)
+        make_directory(place, exist_ok=True)
+        status = place.lstat()
+    except OSError as error:
+        logger.warning("records do not go to %s: %s", place, error)
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _claim(pointer: Path, target: Path, *, named: Path) -> None:
