@@ -9,9 +9,11 @@ import pytest
 from traincope.live.shipping.agent_shipping import AgentShipping
 from traincope.live.shipping.limits import ShipSettings
 from traincope.live.shipping.loop import ShippingLoop
+from traincope.live.shipping.shipper import Shipper
 from traincope.live.shipping.targets import Directory
 from traincope.record.session.identity import this_host
 from traincope.store.lines import read_object
+from traincope.store.places.ship_notes import is_shipped
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 HERE = this_host()
@@ -83,3 +85,15 @@ def test_records_of_a_host_that_shares_the_place_stay(run: Path, tmp_path: Path)
     change(run / "attempt-000" / "rank-00003" / "rank.json", host="another-container")
     assert shipping(run, Directory(tmp_path / "there")).finish(is_stopping=lambda: False) is None
     assert (run / "attempt-000" / "rank-00003" / "main-00000.seg").exists()
+
+
+def test_a_run_is_not_shipped_before_its_last_destination_has_begun(run: Path, tmp_path: Path) -> None:
+    targets = [Directory(tmp_path / name) for name in ("first", "second")]
+    loop = ShippingLoop(run, attempt=0, host=HERE, targets=targets, settings=ShipSettings(), named=None)
+    loop.start()
+    loop.finish(within_seconds=0.0)  # the thread ends before its first round
+    shipped = []
+    for target in targets:
+        Shipper(run, attempt=0, host=HERE, target=target).round(last=True)
+        shipped.append(is_shipped(run, attempt=0, host=HERE))
+    assert shipped == [False, True]

@@ -50,6 +50,9 @@ class ShippingLoop:
         self._thread = threading.Thread(target=guard(self._repeat), name="shipping", daemon=True)
 
     def start(self) -> None:
+        """Note at once that no destination has all records: a process may look before the first round there."""
+        for line in self._lines:
+            line.note_begin()
         self._thread.start()
 
     def finish(self, *, within_seconds: float, is_stopping: Callable[[], bool] = bool) -> bool:
@@ -103,6 +106,9 @@ class _Line:
         self._shipper, self._settings = shipper, settings
         self._due_at = 0.0
         self._failures = 0
+
+    def note_begin(self) -> None:
+        guard(self._shipper.note_begin)()
 
     def try_round(self, *, last: bool, again: bool, is_stopping: Callable[[], bool]) -> bool:
         """Do a round if it is due. Returns whether all arrived. `again`: it is due now, because the ranks are over."""

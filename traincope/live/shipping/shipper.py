@@ -109,6 +109,10 @@ class Shipper:
                 self._journal.write()
         return self._noted(began_wall_ns, left=[], files=files, num_bytes=num_bytes, last=last)
 
+    def note_begin(self) -> None:
+        """Write down on the node that this destination does not have all records yet. Raises OSError."""
+        self._write_left(self._note(at_wall_ns=0, complete=False, left=[]))
+
     def note_failure(self, problem: str) -> None:
         """Write down on the node why the last round failed. Raises OSError."""
         pieces = host_pieces(self._run, self._host, attempt=self._attempt)
