@@ -138,8 +138,8 @@ def test_a_job_that_cannot_record_a_window_is_refused(tmp_path: Path, monkeypatc
     with pytest.raises(RunDirectoryError, match="is not running: all its ranks have ended"):
         request_window(tmp_path, num_steps=20, cause=Cause.PROFILE)
     as_if_it_ran(tmp_path, level=0)
-    with pytest.raises(UsageError, match="records level 0"):
-        request_window(tmp_path, num_steps=20, cause=Cause.PROFILE)
+    with pytest.raises(UsageError, match=f"records level 0.*: echo 1 > {tmp_path}/named/level$"):
+        request_window(tmp_path, num_steps=20, cause=Cause.PROFILE, named=tmp_path / "named")
     assert not (tmp_path / REQUESTS_FILE).exists()
 
 

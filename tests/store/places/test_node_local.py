@@ -9,7 +9,15 @@ import pytest
 
 from traincope.store import lock
 from traincope.store.places import node_local
-from traincope.store.places.node_local import Local, local_place, local_runs, recorded_at, remove_local, thread_budget
+from traincope.store.places.node_local import (
+    Local,
+    local_place,
+    local_runs,
+    named_run,
+    recorded_at,
+    remove_local,
+    thread_budget,
+)
 
 
 @pytest.fixture
@@ -83,6 +91,7 @@ def test_the_records_are_found_by_the_name_of_the_run(tmp_path: Path) -> None:
     assert recorded_at(root / "one") == of_root / "one"
     assert recorded_at(tmp_path / "elsewhere") == tmp_path / "elsewhere"
     assert {each.named: each.directory for each in local_runs()} == {run: of_run, root / "one": of_root / "one"}
+    assert [named_run(each) for each in (of_run, of_root / "one", run)] == [run, root / "one", None]
 
 
 @pytest.mark.usefixtures("node")

@@ -11,7 +11,7 @@ from traincope.store.job.manifests import read_run_info
 from traincope.store.job.requesting import JobProgress, job_progress, recent_steps, request_window
 from traincope.store.job.requests import MAX_STEPS, Cause, WindowRequest
 from traincope.store.layout import REQUESTS_FILE, attempt_directory, rank_number, window_file
-from traincope.store.places.node_local import recorded_at
+from traincope.store.places.node_local import named_run, recorded_at
 from traincope.store.reading import find_run
 from traincope.units import count, duration, numbers
 
@@ -65,6 +65,7 @@ class Profile:
             cause=Cause.PROFILE,
             kernels=arguments.kernels,
             stacks=tuple(arguments.stacks),
+            named=named_run(run),
         )
         try:
             _wait(run, request)

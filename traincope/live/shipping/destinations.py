@@ -9,7 +9,7 @@ from traincope.errors import UsageError
 from traincope.live.shipping.targets import Directory, Store, Target
 from traincope.record.session.options import OFF, SHIP_VARIABLE
 from traincope.store.lines import parse
-from traincope.store.places.node_local import local_runs
+from traincope.store.places.node_local import named_run
 from traincope.store.places.remote import FILE as FILE_SCHEME
 from traincope.store.places.remote import RemoteFiles, check_url, url_of
 from traincope.store.places.ship_notes import NAMED_VARIABLE
@@ -80,7 +80,8 @@ def known_destinations(run: Path) -> Destinations:
     values = raw if isinstance(raw, dict) else {}
     named, url = values.get("named"), values.get("url")
     if named is None:
-        named = next((str(each.named) for each in local_runs() if each.directory == run), None)
+        named = named_run(run)
+        named = None if named is None else str(named)
     return Destinations(
         named=Path(named) if isinstance(named, str) else None, url=url if isinstance(url, str) else None
     )

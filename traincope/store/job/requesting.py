@@ -156,9 +156,11 @@ def request_window(
     at_step: int | None = None,
     kernels: bool = False,
     stacks: tuple[int, ...] = (),
+    named: Path | None = None,
 ) -> WindowRequest:
     """Request `num_steps` steps in detail, as early as all ranks can have read the request.
 
+    `named`: the run directory that users write to, if the records are elsewhere on this node.
     Raises RunDirectoryError if the job is over or has made no step, UsageError if it may not record detail, if a
     person's request is pending already, or if the request cannot be written.
     """
@@ -181,7 +183,7 @@ def request_window(
         raise RunDirectoryError(f"{run} has completed no step yet; try again when the training has made its first step")
     if any(rank.info.level is not None and rank.info.level < DETAIL_LEVEL for rank in progress.ranks):
         raise UsageError(
-            f"{run} records level 0, which has no detail; raise the level first: echo 1 > {run / LEVEL_FILE}"
+            f"{run} records level 0, which has no detail; raise the level first: echo 1 > {(named or run) / LEVEL_FILE}"
         )
     if cause in PERSONS:
         _refuse_second(run, progress)

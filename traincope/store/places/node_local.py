@@ -125,6 +125,11 @@ def local_runs() -> Iterator[NodeLocal]:
                     yield NodeLocal(named=named / run.relative_to(target), directory=run)
 
 
+def named_run(run: Path) -> Path | None:
+    """Return the run directory whose records are in `run` on this node; None if `run` is not such a place."""
+    return next((each.named for each in local_runs() if each.directory.resolve() == run.resolve()), None)
+
+
 def remove_local(run: Path, *, attempt: int) -> None:
     """Remove an attempt whose records are elsewhere, and the run on this node if it has nothing else. Raises OSError.
 
