@@ -7,18 +7,14 @@ in a thread with a limit.
 
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Expired
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from traincope.errors import MissingDependencyError, ServerError, UsageError
-
-if TYPE_CHECKING:
-    from multiprocessing.pool import ThreadPool
+from traincope.store.places.calls import Call, Calls
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/]|/|$)", re.IGNORECASE)
 """The begin of a URL. A `Path` of a URL has lost one of its slashes."""
@@ -30,9 +26,13 @@ TRANSFER_SECONDS = 600.0
 """Longest wait for one file."""
 TRANSFERS = 8
 """Largest number of calls at the same time."""
+MAX_THREADS = 64
+"""Largest number of calls that have not returned, with those that were given up."""
 CREDENTIALS = "use the variables, files or roles of the store's own tools, e.g. AWS_ACCESS_KEY_ID"
 
 Value = TypeVar("Value")
+
+_CALLS = Calls(at_once=TRANSFERS, most=MAX_THREADS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +113,15 @@ class RemoteFiles:
 
     def fetch(self, names: Mapping[str, Path]) -> None:
         """Copy files to paths of this machine, several at a time. Their directories exist."""
-        calls = [self._begin(_getter(self._files, self._path(name), target)) for name, target in names.items()]
-        for call in calls:
-            self._result(call, seconds=TRANSFER_SECONDS)
+        calls: list[Call[None]] = []
+        try:
+            for name, target in names.items():
+                calls.append(self._begin(_getter(self._files, self._path(name), target), seconds=TRANSFER_SECONDS))
+            for call in calls:
+                self._result(call, seconds=TRANSFER_SECONDS)
+        finally:
+            for call in calls:
+                call.give_up()
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file. Nobody sees a part of it."""
@@ -147,21 +153,22 @@ class RemoteFiles:
         self._files.mv(aside, path)
 
     def _call(self, do: Callable[[], Value], *, seconds: float) -> Value:
-        return self._result(self._begin(do), seconds=seconds)
+        return self._result(self._begin(do, seconds=seconds), seconds=seconds)
 
-    def _begin(self, do: Callable[[], Value]) -> "Future[Value]":
-        """Call in one of the pool's threads. They do not keep the process alive: a library may never return."""
-        future: Future[Value] = Future()
-        _pool().apply_async(do, callback=future.set_result, error_callback=future.set_exception)
-        return future
+    def _begin(self, do: Callable[[], Value], *, seconds: float) -> Call[Value]:
+        try:
+            return _CALLS.begin(do, seconds=seconds)
+        except Expired:
+            raise self._silence(seconds) from None
 
-    def _result(self, call: "Future[Value]", *, seconds: float) -> Value:
+    def _silence(self, seconds: float) -> ServerError:
+        return ServerError(f"{self.url} did not answer in {seconds:g} s; check the address and the network")
+
+    def _result(self, call: Call[Value], *, seconds: float) -> Value:
         try:
             error = call.exception(seconds)
         except Expired:
-            raise ServerError(
-                f"{self.url} did not answer in {seconds:g} s; check the address and the network"
-            ) from None
+            raise self._silence(seconds) from None
         if isinstance(error, FileNotFoundError):
             raise error
         if error is not None:
@@ -170,13 +177,6 @@ class RemoteFiles:
                 "the network"
             ) from error
         return call.result()
-
-
-@cache
-def _pool() -> "ThreadPool":
-    from multiprocessing.pool import ThreadPool  # here, because training processes check URLs only
-
-    return ThreadPool(TRANSFERS)
 
 
 def _getter(files: Any, path: str, target: Path) -> Callable[[], None]:
