@@ -9,6 +9,7 @@ from traincope.cli.main import main
 from traincope.errors import UsageError
 from traincope.live.shipping.destinations import destinations, known_destinations
 from traincope.record.session.options import Options, resolved_ship
+from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 
@@ -38,6 +39,20 @@ def test_a_path_is_not_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "bucket/runs is not a URL; give one such as s3://bucket/runs" in capsys.readouterr().err
 
 
+def test_a_run_that_an_agent_watches_is_not_shipped_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(DEMO, run)
+    path = lock_path(job_name(run, attempt=0))
+    lock = take_lock(path)
+    assert lock is not None
+    try:
+        with pytest.raises(SystemExit, match=str(UsageError.exit_code)):
+            main(["ship", str(run), f"file://{tmp_path}/there"])
+    finally:
+        remove_lock(path, lock)
+    assert f"an agent of this node still watches {run}; wait for its end" in capsys.readouterr().err
+
+
 def test_only_the_owner_reads_what_is_shipped_to_a_directory(tmp_path: Path) -> None:
     shutil.copytree(DEMO, tmp_path / "run")
     with pytest.raises(SystemExit, match="0"):
@@ -45,3 +60,16 @@ def test_only_the_owner_reads_what_is_shipped_to_a_directory(tmp_path: Path) -> 
     there = tmp_path / "a b" / "run"
     modes = {path.stat().st_mode & 0o777 for path in (there, there / "run.json", *there.rglob("rank*"))}
     assert modes == {0o600, 0o700}
+
+
+def test_records_after_a_round_by_hand_stay_on_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rank ends while the round runs, which has not shipped its last records."""
+    run = tmp_path / "local"
+    shutil.copytree(DEMO, run)
+    assert destinations(run, {"TRAINCOPE_NAMED": str(tmp_path / "run")}).named == tmp_path / "run"
+    answers = iter([False])
+    monkeypatch.setattr("traincope.cli.commands.ship.is_over", lambda *_, **__: next(answers, True))
+    for stays in (True, False):
+        with pytest.raises(SystemExit, match="0"):
+            main(["ship", str(run)])
+        assert run.exists() is stays

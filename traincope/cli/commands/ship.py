@@ -46,7 +46,7 @@ class Ship:
             raise UsageError(f"{run} has no records of ranks; copy its few files with the store's own tools")
         for attempt in attempts:
             if is_locked(lock_path(job_name(run, attempt=attempt))):
-                raise UsageError(f"the agent of this node ships {run} already; wait for its end")
+                raise UsageError(f"an agent of this node still watches {run}; wait for its end")
             hosts = _hosts(run, attempt)
             over = {host: is_over(run, host, attempt=attempt) for host in hosts}
             for target in chosen.targets():
