@@ -13,7 +13,7 @@ from traincope.live.shipping.shipper import Shipper
 from traincope.live.shipping.targets import Directory
 from traincope.record.session.identity import this_host
 from traincope.store.lines import read_object
-from traincope.store.places.ship_notes import is_shipped
+from traincope.store.places.ship_notes import is_shipped, left_notes
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 HERE = this_host()
@@ -92,6 +92,8 @@ def test_a_run_is_not_shipped_before_its_last_destination_has_begun(run: Path, t
     loop = ShippingLoop(run, attempt=0, host=HERE, targets=targets, settings=ShipSettings(), named=None)
     loop.start()
     loop.finish(within_seconds=0.0)  # the thread ends before its first round
+    assert all(note.left_files > 0 and not note.complete for note in left_notes(run))
+    assert len(left_notes(run)) == len(targets)
     shipped = []
     for target in targets:
         Shipper(run, attempt=0, host=HERE, target=target).round(last=True)

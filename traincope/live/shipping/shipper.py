@@ -111,10 +111,13 @@ class Shipper:
 
     def note_begin(self) -> None:
         """Write down on the node that this destination does not have all records yet. Raises OSError."""
-        self._write_left(self._note(at_wall_ns=0, complete=False, left=[]))
+        self._note_left(None)
 
     def note_failure(self, problem: str) -> None:
         """Write down on the node why the last round failed. Raises OSError."""
+        self._note_left(problem)
+
+    def _note_left(self, problem: str | None) -> None:
         pieces = host_pieces(self._run, self._host, attempt=self._attempt)
         left = [piece for piece in pieces if self._is_due(piece, last=True)]
         self._write_left(self._note(at_wall_ns=0, complete=False, left=left, problem=problem))
