@@ -241,7 +241,7 @@ class Shipper:
         manifests = (
             self._target.read(f"{folder}/{name}/{RANK_FILE}") for name in names if rank_number(Path(name)) is not None
         )
-        return next((launch for manifest in manifests if (launch := _launch_in(manifest)) is not None), "")
+        return _launch_in(next((manifest for manifest in manifests if manifest is not None), None)) or ""
 
     def _launch(self, attempt: int) -> str:
         """Name of the launch that an attempt on this node belongs to."""
