@@ -67,7 +67,7 @@ def _sweep(sweep: Sweep) -> dict[str, Any]:
         "axis": sweep.axis,
         "operation": sweep.operation,
         "ranks": sweep.ranks,
-        "groups": sweep.groups,
+        "groups": [list(group) for group in sweep.groups],
         "latency_seconds": None if fitted is None else fitted.latency_seconds,
         "bus_bytes_per_second": None if fitted is None else fitted.bytes_per_second,
         "fit_error_ratio": None if fitted is None else fitted.error_ratio,

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def sweep(axis: str, operation: str, *group: int, latency: float | None, rate: f
     return {"axis": axis, "operation": operation, "ranks": len(group), "groups": [list(group)], **fit}
 
 
-PREFLIGHT = {
+PREFLIGHT: dict[str, list[Any]] = {
     "hosts": [
         {"host": "a", "ranks": [{**RANK, "rank": 0}]},
         {"host": "b", "ranks": [{**RANK, "rank": 1, "product_flops_per_second": 6e14}, {**RANK, "rank": 2}]},
@@ -91,7 +92,16 @@ def test_a_preflight_gives_its_medians_and_the_all_reduce_of_its_largest_groups(
     assert rates.network == MeasuredLink(latency_seconds=2e-5, bytes_per_second=4e10)
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("{", "not JSON"), ("{}", "it has no 'hosts'"), ("[]", "it has no")])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "not JSON"),
+        ("{}", "it has no 'hosts'; give the output of"),
+        ("[]", "give the output of"),
+        (json.dumps(PREFLIGHT | {"sweeps": [PREFLIGHT["sweeps"][0] | {"groups": []}]}), "give the output of"),
+        (json.dumps(PREFLIGHT).replace("400000000000000.0", '"fast"'), "to float: 'fast'; give the output of"),
+    ],
+)
 def test_any_other_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "other.json"
     file.write_text(text)

@@ -87,10 +87,10 @@ def read_preflight(path: Path) -> MeasuredRates:
             node=_link(sweeps, hosts, across=False),
             network=_link(sweeps, hosts, across=True),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise UsageError(
-            f"--like {path}: it has no {error} as `traincope preflight --format json` writes it; give its output, or a "
-            "run directory"
+            f"--like {path}: {problem}; give the output of `traincope preflight --format json`, or a run directory"
         ) from error
 
 

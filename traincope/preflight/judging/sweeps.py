@@ -1,7 +1,7 @@
 """Latency and bandwidth of each collective and of messages on each mesh axis."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,8 +22,8 @@ class Sweep:
     operation: str
     ranks: int
     """Ranks of a group."""
-    groups: int
-    """Groups, or pairs, that were measured."""
+    groups: tuple[tuple[int, ...], ...]
+    """Members of each group that was measured; of messages, the pairs."""
     seconds: dict[int, float]
     """Bytes -> time."""
     fit: Fit | None
@@ -44,28 +44,30 @@ def _collectives(measured: Measurements) -> Iterator[Sweep]:
         by_kind[each.axis, each.operation][each.num_bytes].append(median(each.seconds))
         members[each.axis, each.operation].add(each.ranks)
     for (axis, operation), times in by_kind.items():
-        groups = members[axis, operation]
-        yield _sweep(axis, operation, times, ranks=len(next(iter(groups))), groups=len(groups))
+        yield _sweep(axis, operation, times, groups=members[axis, operation])
 
 
 def _messages(measured: Measurements) -> Iterator[Sweep]:
     for axis, neighbours in measured.neighbours.items():
+        edges = frozenset(neighbours)
         times: dict[int, list[float]] = defaultdict(list)
         for each in measured.pairs:
-            if each.round is Round.FIRST and each.ranks in neighbours:
+            if each.round is Round.FIRST and each.ranks in edges:
                 times[each.num_bytes].append(median(each.seconds))
         if times:
-            yield _sweep(axis, MESSAGE, times, ranks=2, groups=len(set(neighbours)))
+            yield _sweep(axis, MESSAGE, times, groups=edges)
 
 
-def _sweep(axis: str, operation: str, times: dict[int, list[float]], *, ranks: int, groups: int) -> Sweep:
+def _sweep(axis: str, operation: str, times: dict[int, list[float]], *, groups: Collection[tuple[int, ...]]) -> Sweep:
+    members = tuple(sorted(tuple(sorted(group)) for group in groups))
+    ranks = len(members[0])
     seconds = {num_bytes: median(times[num_bytes]) for num_bytes in sorted(times)}
     factor = bus_factor(operation, ranks)
     return Sweep(
         axis=axis,
         operation=operation,
         ranks=ranks,
-        groups=groups,
+        groups=members,
         seconds=seconds,
         fit=fit({num_bytes * factor: each for num_bytes, each in seconds.items()}),
     )
