@@ -1,13 +1,16 @@
 """Measured rates take the place of those of data sheets, in the formulas and in the output."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from traincope.errors import UsageError
+from traincope.plan.layout.communication import Volume
 from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.machine import Algorithm, algorithm_seconds
 from traincope.plan.layout.prediction import predict
 from traincope.plan.model.flops import step_flops
 from traincope.plan.model.precision import Precision
@@ -15,7 +18,7 @@ from traincope.plan.model.sources import read_model
 from traincope.plan.search.clusters import FITTED, Cluster, find_accelerator
 from traincope.plan.search.explanation import HOST, parts
 from traincope.plan.search.question import Question, answer, find
-from traincope.plan.search.rates import MeasuredLink, MeasuredRates, read_preflight
+from traincope.plan.search.rates import MeasuredLink, MeasuredRates, network_link, read_preflight
 from traincope.plan.search.search import FLASH
 
 H100 = find_accelerator("h100")
@@ -83,13 +86,54 @@ def test_a_rate_above_the_peak_is_of_another_gpu() -> None:
 
 
 def test_a_preflight_gives_its_medians_and_the_all_reduce_of_its_largest_groups(tmp_path: Path) -> None:
-    """Of a ring of n ranks, one step takes 1 / (2 (n - 1)) of the latency."""
+    """Of a ring of n ranks, one step takes 1 / (2 (n - 1)) of the latency.
+
+    The ring over both hosts has two ranks on one: they share its rate, and one of two steps is within the host.
+    """
     file = tmp_path / "preflight.json"
     file.write_text(json.dumps(PREFLIGHT))
     rates = read_preflight(file)
     assert (rates.flops_per_second, rates.memory_bytes_per_second) == (4e14, 2e12)
     assert rates.node == MeasuredLink(latency_seconds=1e-5, bytes_per_second=3e11)
-    assert rates.network == MeasuredLink(latency_seconds=2e-5, bytes_per_second=4e10)
+    assert rates.network is not None
+    assert rates.network.latency_seconds == pytest.approx(3e-5)
+    assert (rates.network.bytes_per_second, rates.network.is_lower_bound) == (2e10, True)
+
+
+@pytest.mark.parametrize(("ranks", "stride"), [(16, 1), (8, 2), (2, 8)])
+def test_a_ring_of_a_known_machine_gives_its_links_back(ranks: int, stride: int) -> None:
+    """Two hosts of 8 ranks, whose time `algorithm_seconds` computes, by the lines that a preflight fits."""
+    machine = replace(Cluster(accelerator=H100, gpus=16).machine(), link_share=1.0)
+
+    def ring(ranks: int, stride: int) -> MeasuredLink:
+        sizes = (1 << 20, 1 << 28)
+        short, long = (
+            algorithm_seconds(
+                Volume(axis="dp", operation="all_reduce", what="x", ranks=ranks, count=1, num_bytes=size),
+                machine=machine,
+                span=ranks * stride,
+                stride=stride,
+            )[Algorithm.RING]
+            for size in sizes
+        )
+        wire = 2 * (ranks - 1) / ranks
+        slope = (long - short) / (sizes[1] - sizes[0]) / wire
+        return MeasuredLink(
+            latency_seconds=(short - slope * wire * sizes[0]) / 2 / (ranks - 1), bytes_per_second=1 / slope
+        )
+
+    hosts = [rank * stride // 8 for rank in range(ranks)]
+    found = network_link(ring(ranks, stride), hosts, node_latency_seconds=ring(8, 1).latency_seconds)
+    assert found.latency_seconds == pytest.approx(machine.network_latency_seconds)
+    assert found.bytes_per_second == pytest.approx(machine.network_bytes_per_second)
+    assert found.is_lower_bound is (stride < 8)
+
+
+def test_groups_with_one_rank_per_host_are_taken_before_larger_ones(tmp_path: Path) -> None:
+    file = tmp_path / "preflight.json"
+    alone = sweep("ep", "all_reduce", 0, 1, latency=1e-4, rate=3e10)
+    file.write_text(json.dumps(PREFLIGHT | {"sweeps": [*PREFLIGHT["sweeps"], alone]}))
+    assert read_preflight(file).network == MeasuredLink(latency_seconds=5e-5, bytes_per_second=3e10)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,7 @@ import numpy as np
 
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.arrays import Floats
-from traincope.plan.layout.bus import bus_factor
-
-PASSES = {"all_reduce": 2}
-"""Passes of a ring; others make one."""
+from traincope.plan.layout.bus import bus_factor, ring_passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,7 @@ class LinkLaw:
 
     def seconds(self, operation: str, *, num_bytes: float, ranks: int) -> float:
         """Time of one collective in a group of `ranks` ranks."""
-        steps = PASSES.get(operation, 1) * (ranks - 1)
+        steps = ring_passes(operation) * (ranks - 1)
         return self.latency_seconds * steps + self.seconds_per_byte * num_bytes * bus_factor(operation, ranks)
 
 
@@ -67,7 +64,7 @@ def link_laws(messages: Sequence[Messages], *, ranks: int) -> tuple[LinkLaw, ...
     """
     if not messages or ranks < 2:
         return ()
-    steps = np.array([PASSES.get(each.operation, 1) * (ranks - 1) for each in messages], dtype=float)
+    steps = np.array([ring_passes(each.operation) * (ranks - 1) for each in messages], dtype=float)
     wire = np.array([each.num_bytes * bus_factor(each.operation, ranks) for each in messages])
     seconds = np.array([each.seconds for each in messages])
     weights = np.sqrt([each.count for each in messages]) / seconds

@@ -1,12 +1,14 @@
 """Rates of a run for `plan search --like`: FLOP/s of its compute, links of its axes, and the rest of its step."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import AFTER_BUBBLE, COMPUTE, UNATTRIBUTED
 from traincope.analysis.what_if.link_law import link_laws, sent_messages
 from traincope.errors import UsageError
-from traincope.plan.search.rates import MeasuredLink, MeasuredRates
+from traincope.plan.search.rates import MeasuredLink, MeasuredRates, network_link
 from traincope.topology import PIPELINE_AXIS
 
 HOST = (*AFTER_BUBBLE, UNATTRIBUTED)
@@ -25,37 +27,47 @@ def measured_rates(analysis: Analysis, *, source: str) -> MeasuredRates:
     if executed is None or not compute_ns:
         raise UsageError(f"--like {source}: its FLOPs are unknown: {work.reason or work.model_reason}")
     axes = sorted({row.axis for row in analysis.comm if row.axis != PIPELINE_AXIS})
-    links = {
-        across: _link(analysis, [axis for axis in axes if _crosses(analysis, axis) is across])
-        for across in (False, True)
-    }
+    hosts = {axis: _hosts(analysis, axis) for axis in axes}
+    node = _link(analysis, {axis: names for axis, names in hosts.items() if len(set(names)) == 1})
+    rings = {axis: names for axis, names in hosts.items() if len(set(names)) > 1}
     return MeasuredRates(
         source=source,
         flops_per_second=executed / len(work.ranks) / (compute_ns / 1e9),
         holds_pointwise=True,
-        node=links[False],
-        network=links[True],
+        node=node,
+        network=_link(analysis, rings, node=node),
         host_seconds=median(sum(rank.total(term) or 0 for term in HOST) / int(rank.counted.sum()) for rank in ledgers)
         / 1e9,
     )
 
 
-def _crosses(analysis: Analysis, axis: str) -> bool:
-    """A group of the axis has ranks of several hosts."""
-    hosts = {rank.rank: rank.info.host.name for rank in analysis.timeline.run.ranks}
+def _hosts(analysis: Analysis, axis: str) -> list[str | None]:
+    """Host of each rank, of the axis' group that has most hosts, or else most ranks."""
+    names = {rank.rank: rank.info.host.name for rank in analysis.timeline.run.ranks}
     groups = {group.ranks for rank in analysis.timeline.ranks for group in rank.groups if group.axis == axis}
-    return any(len({hosts.get(rank) for rank in group}) > 1 for group in groups)
+    of_groups = [[names.get(rank) for rank in group] for group in sorted(groups)]
+    return max(of_groups, key=lambda each: (len(set(each)), len(each)), default=[])
 
 
-def _link(analysis: Analysis, axes: list[str]) -> MeasuredLink | None:
-    """The law of the axis with the largest groups whose fit separates bandwidth from latency; None without one."""
-    for axis in sorted(axes, key=lambda axis: -_ranks(analysis, axis)):
-        laws = link_laws(sent_messages(analysis.comm, axis), ranks=_ranks(analysis, axis))
+def _link(
+    analysis: Analysis, hosts: Mapping[str, Sequence[str | None]], *, node: MeasuredLink | None = None
+) -> MeasuredLink | None:
+    """The law of an axis whose fit separates bandwidth from latency; None without one.
+
+    Groups with one rank per host are best, and then the largest ones.
+    """
+
+    def crowd(axis: str) -> tuple[int, int]:
+        crosses = len(set(hosts[axis])) > 1
+        return max(Counter(hosts[axis]).values()) if crosses else 1, -len(hosts[axis])
+
+    for axis in sorted(hosts, key=crowd):
+        names = hosts[axis]
+        laws = link_laws(sent_messages(analysis.comm, axis), ranks=len(names))
         if len(laws) == 1 and laws[0].seconds_per_byte:
-            return MeasuredLink(latency_seconds=laws[0].latency_seconds, bytes_per_second=1 / laws[0].seconds_per_byte)
+            (law,) = laws
+            ring = MeasuredLink(latency_seconds=law.latency_seconds, bytes_per_second=1 / law.seconds_per_byte)
+            if len(set(names)) == 1:
+                return ring
+            return network_link(ring, names, node_latency_seconds=None if node is None else node.latency_seconds)
     return None
-
-
-def _ranks(analysis: Analysis, axis: str) -> int:
-    sizes = [len(group.ranks) for rank in analysis.timeline.ranks for group in rank.groups if group.axis == axis]
-    return max(sizes, default=1)

@@ -4,6 +4,11 @@ RING_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "al
 """Operation -> bus factor x n / (n - 1) for n ranks. All other operations send their bytes once."""
 
 
+def ring_passes(operation: str) -> int:
+    """Passes of a ring of n ranks, of n - 1 steps each: 2 for an all-reduce, 1 for half of it."""
+    return 2 if operation == "all_reduce" else 1
+
+
 def bus_factor(operation: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests PERFORMANCE.md).
 

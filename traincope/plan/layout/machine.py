@@ -15,6 +15,7 @@ from enum import StrEnum
 from math import ceil, log2
 
 from traincope.errors import UsageError
+from traincope.plan.layout.bus import ring_passes
 from traincope.plan.layout.communication import Volume
 
 
@@ -153,7 +154,7 @@ def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> di
         step = machine.node_latency_seconds if nodes == 1 else machine.network_latency_seconds
         return {Algorithm.DIRECT: volume.count * step + max(within, out)}
     speed = near if nodes == 1 else min(near, far * together)
-    passes = 2 if volume.operation == "all_reduce" else 1
+    passes = ring_passes(volume.operation)
     across = nodes - 1 if nodes > 1 else 0
     round_seconds = across * machine.network_latency_seconds + (ranks - 1 - across) * machine.node_latency_seconds
     times = {Algorithm.RING: volume.count * passes * round_seconds + volume.wire_bytes / speed}

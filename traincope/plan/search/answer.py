@@ -204,7 +204,7 @@ def _link(link: MeasuredLink | None) -> str:
     if link is None:
         return "by the data sheet"
     rate, step = gigabytes_per_second(link.bytes_per_second), duration(link.latency_seconds * SECOND_NS)
-    return f"{rate} GB/s and {step} per step of a ring"
+    return f"{'at least ' if link.is_lower_bound else ''}{rate} GB/s and {step} per step of a ring"
 
 
 def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machine) -> Ranked:

@@ -1,18 +1,18 @@
 """Rates that a run or a preflight measured, in place of those of data sheets and of the fitted constants."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from traincope.errors import UsageError
+from traincope.plan.layout.bus import ring_passes
 from traincope.plan.layout.machine import Machine
 
 REDUCTION = "all_reduce"
-RING_STEPS = {REDUCTION: 2, "all_gather": 1, "reduce_scatter": 1}
-"""Operation -> steps of its ring over n - 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,9 @@ class MeasuredLink:
     latency_seconds: float
     """Time of one step of a ring."""
     bytes_per_second: float
-    """Bus bandwidth."""
+    """Rate of one rank."""
+    is_lower_bound: bool = False
+    """The rate may be larger: the links within the hosts may have limited the group that was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,21 @@ class MeasuredRates:
         return self.flops_per_second / machine.peak_flops
 
 
+def network_link(ring: MeasuredLink, hosts: Sequence[Hashable], *, node_latency_seconds: float | None) -> MeasuredLink:
+    """Links between hosts, from a ring over several of them; `hosts`: the host of each rank of the ring.
+
+    `ring`: bus bandwidth, and mean time of a step. Ranks of one host send over their network links together, so a rank
+    has its share of the bandwidth. Of the ring's ranks - 1 steps, hosts - 1 are between hosts (`plan.layout.machine`).
+    """
+    num_hosts, together = len(set(hosts)), max(Counter(hosts).values())
+    within = (len(hosts) - num_hosts) * (node_latency_seconds or 0.0)
+    return MeasuredLink(
+        latency_seconds=max((ring.latency_seconds * (len(hosts) - 1) - within) / (num_hosts - 1), 0.0),
+        bytes_per_second=ring.bytes_per_second / together,
+        is_lower_bound=together > 1,
+    )
+
+
 def read_preflight(path: Path) -> MeasuredRates:
     """Read the JSON of `traincope preflight --format json`. Raises UsageError for any other file."""
     try:
@@ -80,12 +97,13 @@ def read_preflight(path: Path) -> MeasuredRates:
         ranks = [rank for host in document["hosts"] for rank in host["ranks"]]
         hosts = {rank["rank"]: host["host"] for host in document["hosts"] for rank in host["ranks"]}
         sweeps = document["sweeps"]
+        node = _link(sweeps, hosts, across=False, node=None)
         return MeasuredRates(
             source=str(path),
             flops_per_second=_median(ranks, "product_flops_per_second"),
             memory_bytes_per_second=_median(ranks, "memory_bytes_per_second"),
-            node=_link(sweeps, hosts, across=False),
-            network=_link(sweeps, hosts, across=True),
+            node=node,
+            network=_link(sweeps, hosts, across=True, node=node),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -99,20 +117,24 @@ def _median(ranks: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return median(known) if known else None
 
 
-def _link(sweeps: Sequence[Mapping[str, Any]], hosts: Mapping[int, str], *, across: bool) -> MeasuredLink | None:
-    """The all-reduce of the largest group that lies within one host, or across several."""
-    fitted = [
-        sweep
-        for sweep in sweeps
-        if sweep["operation"] == REDUCTION
-        and sweep["bus_bytes_per_second"]
-        and (len({hosts[rank] for rank in sweep["groups"][0]}) > 1) is across
-    ]
+def _link(
+    sweeps: Sequence[Mapping[str, Any]], hosts: Mapping[int, str], *, across: bool, node: MeasuredLink | None
+) -> MeasuredLink | None:
+    """The all-reduce of the largest groups that lie within one host, or across several: best one rank per host."""
+    fitted = []
+    for sweep in sweeps:
+        if sweep["operation"] == REDUCTION and sweep["bus_bytes_per_second"]:
+            of_groups = [[hosts[rank] for rank in group] for group in sweep["groups"]]
+            if all((len(set(names)) > 1) is across for names in of_groups):
+                crowded = max(of_groups, key=lambda names: max(Counter(names).values()))
+                fitted.append((max(Counter(crowded).values()) if across else 1, -len(crowded), crowded, sweep))
     if not fitted:
         return None
-    largest = max(fitted, key=lambda sweep: int(sweep["ranks"]))
-    steps = RING_STEPS[REDUCTION] * (largest["ranks"] - 1)
-    return MeasuredLink(
-        latency_seconds=float(largest["latency_seconds"]) / steps,
-        bytes_per_second=float(largest["bus_bytes_per_second"]),
+    *_, names, sweep = min(fitted, key=lambda each: each[:2])
+    ring = MeasuredLink(
+        latency_seconds=float(sweep["latency_seconds"]) / (ring_passes(REDUCTION) * (len(names) - 1)),
+        bytes_per_second=float(sweep["bus_bytes_per_second"]),
     )
+    if not across:
+        return ring
+    return network_link(ring, names, node_latency_seconds=None if node is None else node.latency_seconds)
