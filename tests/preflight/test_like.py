@@ -7,6 +7,7 @@ import pytest
 
 from tests.preflight.made import places
 from tests.preflight.test_shown import CONFIGURED
+from traincope.errors import UsageError
 from traincope.plan.search.rates import read_preflight
 from traincope.preflight.document import to_document
 from traincope.preflight.judging.judgement import judge
@@ -60,3 +61,8 @@ def test_the_document_names_the_members_of_each_group(tmp_path: Path) -> None:
         "tp": [[0, 1], [2, 3]],
         "dp": [[0, 2], [1, 3]],
     }
+
+
+def test_products_in_float32_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"in float32; run preflight with --set train\.precision=bf16$"):
+        read_preflight(written(tmp_path / "preflight.json", dtype="float32"))

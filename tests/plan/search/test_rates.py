@@ -23,7 +23,7 @@ from traincope.plan.search.search import FLASH
 
 H100 = find_accelerator("h100")
 LINK = MeasuredLink(latency_seconds=1e-5, bytes_per_second=1e11)
-RANK = {"product_flops_per_second": 4e14, "memory_bytes_per_second": 2e12}
+RANK = {"dtype": None, "product_flops_per_second": 4e14, "memory_bytes_per_second": 2e12}
 
 
 def sweep(axis: str, operation: str, *group: int, latency: float | None, rate: float | None) -> dict[str, object]:

@@ -13,6 +13,8 @@ from traincope.plan.layout.bus import ring_passes
 from traincope.plan.layout.machine import Machine
 
 REDUCTION = "all_reduce"
+SEARCHED_DTYPE = "bfloat16"
+"""Type of the products of a search, as a preflight names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,10 @@ def network_link(ring: MeasuredLink, hosts: Sequence[Hashable], *, node_latency_
 
 
 def read_preflight(path: Path) -> MeasuredRates:
-    """Read the JSON of `traincope preflight --format json`. Raises UsageError for any other file."""
+    """Read the JSON of `traincope preflight --format json`.
+
+    Raises UsageError for any other file, and for products of another type than the bf16 that a search assumes.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -96,6 +101,12 @@ def read_preflight(path: Path) -> MeasuredRates:
     try:
         ranks = [rank for host in document["hosts"] for rank in host["ranks"]]
         hosts = {rank["rank"]: host["host"] for host in document["hosts"] for rank in host["ranks"]}
+        dtypes = {rank["dtype"] for rank in ranks} - {None, SEARCHED_DTYPE}
+        if dtypes:
+            raise UsageError(
+                f"--like {path}: it measured products in {', '.join(sorted(dtypes))}; run preflight with --set "
+                "train.precision=bf16"
+            )
         sweeps = document["sweeps"]
         node = _link(sweeps, hosts, across=False, node=None)
         return MeasuredRates(
