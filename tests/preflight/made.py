@@ -1,6 +1,6 @@
 """Measurements made by hand: every rank and link takes one unit, except those that a test makes slow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from traincope.preflight.judging.links import suspects
 from traincope.preflight.measurements import Measurements, PairTime, Place, Quantity, Rate, Round
@@ -25,13 +25,20 @@ def places(hosts: Sequence[str]) -> tuple[Place, ...]:
     )
 
 
-def with_pairs(hosts: Sequence[str], slowness: Slowness, *, first_only: Slowness = lambda _: 1.0) -> Measurements:
-    """Both rounds of pairing; `first_only` disturbs only the first."""
-    first = first_round(len(hosts), [(rank, rank + 1) for rank in range(len(hosts) - 1)])
+def with_pairs(
+    hosts: Sequence[str],
+    slowness: Slowness,
+    *,
+    first_only: Slowness = lambda _: 1.0,
+    neighbours: Iterable[Pair] | None = None,
+) -> Measurements:
+    """Both rounds of pairing; `first_only` disturbs only the first. `neighbours`: on the mesh, by default a chain."""
+    chain = [(rank, rank + 1) for rank in range(len(hosts) - 1)]
+    first = first_round(len(hosts), chain if neighbours is None else neighbours)
     measured = Measurements(
         places=places(hosts), pairs=_timed(first, Round.FIRST, lambda pair: slowness(pair) * first_only(pair))
     )
-    again = second_round([pair for pairing in first for pair in pairing], suspects(measured))
+    again = second_round([pair for pairing in first for pair in pairing], suspects(measured), hosts=hosts)
     return Measurements(places=measured.places, pairs=measured.pairs + _timed(again, Round.SECOND, slowness))
 
 

@@ -31,6 +31,37 @@ def test_a_rank_that_is_slow_with_all_is_named_and_its_links_are_not(size: int) 
         assert named(measured) == [(Kind.SLOW_MESSAGES, (rank,))]
 
 
+NODE = 8
+MESH = [(rank, rank + NODE) for rank in range(NODE)] + [
+    (first + rank, first + (rank + 1) % NODE) for first in (0, NODE) for rank in range(NODE)
+]
+"""Neighbours of two hosts with 8 ranks each, dp 2 between them and tp 8 within."""
+
+
+@pytest.mark.parametrize("slow", range(2 * NODE))
+def test_a_slow_nic_in_a_large_job_is_named_and_the_other_host_is_not(slow: int) -> None:
+    measured = with_pairs(
+        ["a"] * NODE + ["b"] * NODE,
+        lambda pair: 5.0 if slow in pair and (pair[0] < NODE) != (pair[1] < NODE) else 1.0,
+        neighbours=MESH,
+    )
+    assert named(measured) == [(Kind.SLOW_MESSAGES, (slow,))]
+
+
+@pytest.mark.parametrize("link", sorted({(min(each), max(each)) for each in MESH}))
+def test_a_slow_link_in_a_large_job_is_named_and_its_ranks_are_fast_with_others(link: tuple[int, int]) -> None:
+    measured = with_pairs(["a"] * NODE + ["b"] * NODE, lambda pair: 5.0 if pair == link else 1.0, neighbours=MESH)
+    (finding,) = link_findings(measured)
+    assert (finding.kind, finding.ranks) == (Kind.SLOW_LINK, link)
+    assert finding.evidence.endswith("; each of them is fast with others")
+
+
+def test_a_slow_link_between_the_only_ranks_of_a_host_is_not_compared_with_others() -> None:
+    (finding,) = link_findings(with_pairs(list("aabbccdd"), lambda pair: 5.0 if pair == (0, 1) else 1.0))
+    assert finding.ranks == (0, 1)
+    assert finding.evidence.endswith("; no other pair within a host of ranks 0, 1 was measured in the second round")
+
+
 def test_a_slow_rank_and_a_slow_link_are_both_named() -> None:
     measured = with_pairs(["a"] * 8, lambda pair: 5.0 if 2 in pair else 4.0 if pair == (5, 7) else 1.0)
     assert named(measured) == [(Kind.SLOW_MESSAGES, (2,)), (Kind.SLOW_LINK, (5, 7))]

@@ -1,12 +1,13 @@
 """Pairings: ranks that exchange messages at the same time, each with at most one partner.
 
 The first round covers every pair of a small job, and the neighbours on every mesh axis of a large one. The second
-round pairs the ranks of slow pairs with each other again, and with partners whose own messages were not slow. A slow
+round pairs the ranks of slow pairs with each other again, and with partners over the same kind of links, within a host
+or between hosts, whose own messages were not slow. A slow
 link is slow only with this one partner, a slow rank with all of them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 Pair = tuple[int, int]
 Pairing = tuple[Pair, ...]
@@ -54,18 +55,25 @@ def pairings(pairs: Iterable[Pair]) -> tuple[Pairing, ...]:
     return tuple(map(tuple, result))
 
 
-def second_round(measured: Sequence[Pair], suspects: Sequence[Pair]) -> tuple[Pairing, ...]:
+def second_round(
+    measured: Sequence[Pair], suspects: Sequence[Pair], *, hosts: Sequence[Hashable]
+) -> tuple[Pairing, ...]:
     """Pairings of the suspected pairs, and of their ranks with other partners; none without a suspect.
 
-    `measured`: pairs of the first round. A partner is best not suspected itself. In a large job a suspect had few
-    partners, so any other rank may be one.
+    `measured`: pairs of the first round; `hosts`: the host of each rank. Partners are on the rank's own host if the
+    suspected pair is, and otherwise on other hosts, because only such pairs use the same links. A partner is best not
+    suspected itself. In a large job a suspect had few partners, so any other rank may be one.
     """
     if not suspects:
         return ()
     doubts = Counter(rank for each in suspects for rank in each)
     ranks = sorted({rank for each in measured for rank in each})
     chosen = {pair(*each) for each in suspects}
-    for rank in sorted(doubts):
-        others = (other for other in ranks if other != rank and pair(rank, other) not in chosen)
+    for rank, across in sorted({(rank, hosts[each[0]] != hosts[each[1]]) for each in suspects for rank in each}):
+        others = (
+            other
+            for other in ranks
+            if other != rank and pair(rank, other) not in chosen and (hosts[other] != hosts[rank]) is across
+        )
         chosen |= {pair(rank, other) for other in sorted(others, key=lambda other: (doubts[other], other))[:PARTNERS]}
     return pairings(chosen)

@@ -78,12 +78,24 @@ def link_findings(measured: Measurements) -> Iterator[Finding]:
             ranks=ranks,
             factor=factor,
             evidence=f"a message of {size(worst.num_bytes)} between ranks {ranks[0]} and {ranks[1]} takes "
-            f"{duration(1e9 * median(worst.seconds))}, {factor:.1f} times the usual time, in both rounds; each of them "
-            "is fast with others",
+            f"{duration(1e9 * median(worst.seconds))}, {factor:.1f} times the usual time, in both rounds"
+            + _with_others(measured, ranks, slow=set(second), again=again),
             advice="Check the cable and the switch ports between the two hosts, or place the ranks on other hosts"
             if way(measured, ranks) is Way.BETWEEN
             else _WITHIN,
         )
+
+
+def _with_others(measured: Measurements, ranks: Pair, *, slow: set[Pair], again: set[Pair]) -> str:
+    """State whether the second round shows both ranks as fast with other partners of the same class."""
+    kind = way(measured, ranks)
+    others = [{each for each in _of_rank(measured, again, rank, kind) if each != ranks} for rank in ranks]
+    if all(of_rank - slow for of_rank in others):
+        return "; each of them is fast with others"
+    unmeasured = [rank for rank, of_rank in zip(ranks, others, strict=True) if not of_rank]
+    if unmeasured:
+        return f"; no other pair {kind} of {numbers(unmeasured, 'rank')} was measured in the second round"
+    return ""
 
 
 _WITHIN = "Check the links between the GPUs of the host (nvidia-smi nvlink --status), or take the host out of the job"

@@ -55,7 +55,8 @@ def measure(
     first = first_round(together.size, axis_pairs | ring)
     measured = messages(Round.FIRST, first, repeats)
     report("slow pairs again, with other partners")
-    again = second_round([each for pairing in first for each in pairing], suspects(measured))
+    hosts = [place.host for place in places]
+    again = second_round([each for pairing in first for each in pairing], suspects(measured), hosts=hosts)
     measured = messages(Round.SECOND, again, SECOND_ROUND * repeats)
     report("collectives on each axis of the mesh")
     swept = measure_collectives(groups, rank=rank, device=device, repeats=repeats)
