@@ -133,11 +133,42 @@ def test_a_search_is_asked_for_until_it_ends(tmp_path: Any) -> None:
     assert len(Here.begun) == 1
 
 
-def test_a_further_search_ends_the_oldest_one() -> None:
-    searches, Here.allowed = Searches(Here), False
-    for gpus in range(1, MAX_RUNNING + 2):
-        assert searches[Search(Question(model="llama3-8b", seq=64, gpu="h100", gpus=gpus, batch=8))] is None
-    assert [each.closed for each in Here.begun] == [True, *[False] * MAX_RUNNING]
+def different(number: int) -> list[Search]:
+    """Questions of as many pages."""
+    return [
+        Search(Question(model="llama3-8b", seq=64, gpu="h100", gpus=gpus, batch=8)) for gpus in range(1, number + 1)
+    ]
+
+
+def test_a_further_search_ends_the_one_whose_page_has_moved_on() -> None:
+    clock = iter(range(100))
+    searches, Here.allowed = Searches(Here, now=lambda: float(next(clock))), False
+    first, *others, last = different(MAX_RUNNING + 1)
+    assert searches[first] is None
+    polls = 0
+    while len(Here.begun) <= MAX_RUNNING:
+        polls += 1
+        assert [searches[each] for each in (*others, last)] == [None] * MAX_RUNNING
+    assert polls > 1
+    assert [(each.asked, each.closed) for each in Here.begun] == [
+        (first, True),
+        *((each, False) for each in (*others, last)),
+    ]
+
+
+def test_all_pages_get_their_answers_although_more_are_open_than_searches_run() -> None:
+    """No search is ended while its page asks: each is begun once, and the last page waits for a free place."""
+    searches, Here.allowed = Searches(Here, now=lambda: 0.0), False
+    pages = different(MAX_RUNNING + 1)
+    for _ in range(3):
+        assert [searches[each] for each in pages] == [None] * len(pages)
+    assert [each.asked for each in Here.begun] == pages[:MAX_RUNNING]
+    Here.allowed = True
+    for _ in range(2):
+        answers = [searches[each] for each in pages]
+    assert None not in answers
+    assert [each.asked for each in Here.begun] == pages
+    assert not any(each.closed for each in Here.begun)
 
 
 def test_a_child_process_answers_and_says_why_it_cannot() -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,9 @@ from traincope.plan.search.question import Question, answer, find
 from traincope.plan.search.rates import MeasuredRates
 
 MAX_KEPT, MAX_RUNNING = 64, 3
-"""Answers that are kept, and searches at once. A further search ends the oldest one, whose page has moved on."""
+"""Answers that are kept, and searches at once."""
+LEFT_SECONDS = 5.0
+"""An open page asks for its answer several times per second. One that has not asked for so long has moved on."""
 ENDED = "the process that searched was killed, perhaps because memory ran out; narrow the search"
 
 Outcome = Answer | TraincopeError
@@ -80,37 +83,52 @@ def outcome_of(asked: Search) -> Outcome:
 
 
 class Searches:
-    """Answers to the latest questions."""
+    """Answers to the latest questions. Child processes are daemons: they end with the server."""
 
-    def __init__(self, begin: Callable[[Search], Pending] = Searching) -> None:
-        self._begin = begin
+    def __init__(
+        self, begin: Callable[[Search], Pending] = Searching, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._begin, self._now = begin, now
         self._known: OrderedDict[Search, Outcome] = OrderedDict()
         self._running: OrderedDict[Search, Pending] = OrderedDict()
+        self._asked_at: dict[Search, float] = {}
+        """Running search -> time of the last call for it."""
         self._lock = threading.Lock()
 
     def __getitem__(self, asked: Search) -> Outcome | None:
-        """The outcome; None while it is being searched, which the first call begins."""
+        """The outcome; None while it is being searched.
+
+        The first call begins the search. If MAX_RUNNING others run, it ends one that no page asks for any more. Without
+        such a one, a later call begins the search.
+        """
         with self._lock:
             self._collect()
             if asked in self._known:
                 self._known.move_to_end(asked)
                 return self._known[asked]
             if asked not in self._running:
-                while len(self._running) >= MAX_RUNNING:
-                    self._running.popitem(last=False)[1].close()
+                if len(self._running) >= MAX_RUNNING and not self._end_one():
+                    return None
                 self._running[asked] = self._begin(asked)
             self._running.move_to_end(asked)
+            self._asked_at[asked] = self._now()
             return None
+
+    def _end_one(self) -> bool:
+        """End the search that was not asked for longest; False if a page asks for each of them."""
+        oldest = next(iter(self._running))
+        if self._now() - self._asked_at[oldest] < LEFT_SECONDS:
+            return False
+        self._forget(oldest).close()
+        return True
+
+    def _forget(self, asked: Search) -> Pending:
+        del self._asked_at[asked]
+        return self._running.pop(asked)
 
     def _collect(self) -> None:
         """Take the results of finished searches."""
         for asked in [each for each, pending in self._running.items() if pending.done()]:
-            self._known[asked] = self._running.pop(asked).result()
+            self._known[asked] = self._forget(asked).result()
         while len(self._known) > MAX_KEPT:
             self._known.popitem(last=False)
-
-    def close(self) -> None:
-        with self._lock:
-            for pending in self._running.values():
-                pending.close()
-            self._running.clear()
