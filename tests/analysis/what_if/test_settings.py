@@ -11,6 +11,7 @@ from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Bubble, SettingsPrediction, analyze, parse_settings, predict_settings
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageSize
+from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
 from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.errors import UsageError
@@ -196,6 +197,54 @@ def test_without_its_straggler_a_training_is_as_if_it_never_had_one() -> None:
     prediction = predicted(workload, "stragglers=none")
     assert prediction.predicted_ns == pytest.approx(true_ns(replace(workload, forward_ns=(100 * MS,))))
     assert "rank 0 saves most" in prediction.stands_on
+
+
+def test_a_prediction_of_tp_states_what_it_keeps_and_assumes() -> None:
+    facts = predicted(NAMED["tp: slow link"], "tp=4").stands_on
+    assert "messages of other axes stay as they are, although each rank then holds fewer weights" in facts
+    assert "heads and widths are assumed to divide over tp=4: the run does not declare them" in facts
+
+
+# -- declared sizes ---------------------------------------------------------------------------------
+
+SIZES = {
+    "model": {"layers": 6, "heads": 8, "kv_heads": 4, "ffn": 704},
+    "train": {"batch": 32, "accumulation": 1},
+    "parallel": {"dp_replicate": 1, "fsdp": 2, "dp": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "microbatches", "sentence"),
+    [
+        (16, 64, "the 6 layers of this run do not fill 16 stages"),
+        (2, 64, "the 16 sequences of a replica do not divide into 64 microbatches; choose a divisor of 16"),
+        (2, 3, "do not divide into 3 microbatches"),
+        (8, 16, None),
+    ],
+)
+def test_a_pipeline_that_the_run_cannot_have_is_refused(ranks: int, microbatches: int, sentence: str | None) -> None:
+    """A first and a last stage without a layer are possible: they have the embedding and the output."""
+    shape = Shape(ranks=ranks, microbatches=microbatches)
+    if sentence is None:
+        assert list(check_pipeline(SIZES, schedule="1f1b", shape=shape)) == []
+        return
+    with pytest.raises(UsageError, match=sentence):
+        list(check_pipeline(SIZES, schedule="1f1b", shape=shape))
+
+
+def test_a_pipeline_of_undeclared_sizes_is_assumed_to_be_possible() -> None:
+    assert list(check_pipeline({"model": "mine"}, schedule="1f1b", shape=Shape(ranks=3, microbatches=5))) == [
+        "the layers are assumed to fill 3 stages: the run does not declare their number",
+        "the batch is assumed to divide into 5 microbatches: the run does not declare it",
+    ]
+
+
+@pytest.mark.parametrize(("tp", "name"), [(3, "heads = 8"), (8, "kv_heads = 4")])
+def test_a_tp_that_does_not_divide_the_model_is_refused(tp: int, name: str) -> None:
+    assert list(check_tensor(SIZES, tp=4)) == []
+    with pytest.raises(UsageError, match=f"model.{name} of this run does not divide over tp={tp}"):
+        list(check_tensor(SIZES, tp=tp))
 
 
 # -- expressions ----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from statistics import mean, median, median_low, quantiles
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, exposed_wait
 from traincope.analysis.pipeline.bubble import measured_transfers
+from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, link_laws, sent_messages
 from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.analysis.what_if.replay import Factors, replay
@@ -81,6 +82,7 @@ def predict_settings(analysis: Analysis, settings: Settings) -> SettingsPredicti
 def _pipeline(analysis: Analysis, settings: Settings, steps: RecordedSteps) -> SettingsPrediction:
     measured = _measured(analysis)
     schedule, shape = _wanted(measured, settings)
+    assumed = tuple(check_pipeline(analysis.timeline.run.info.settings, schedule=schedule, shape=shape))
     base = replayed_ns(measured)
     times = changed_ns(measured, schedule=schedule, shape=shape)
     step_ns = median(steps.recorded_ns)
@@ -92,7 +94,7 @@ def _pipeline(analysis: Analysis, settings: Settings, steps: RecordedSteps) -> S
         predicted_ns=step_ns + times[0] - base,
         least_ns=max(step_ns + min(times) - base - around, 0.0),
         most_ns=step_ns + max(times) - base + around,
-        stands_on=tuple(_pipeline_facts(measured, settings, schedule)),
+        stands_on=(*_pipeline_facts(measured, settings, schedule), *assumed),
     )
 
 
@@ -183,6 +185,7 @@ def _tensor(analysis: Analysis, wanted: int) -> tuple[list[Mapping[Term, float]]
     ranks = _axis_ranks(analysis, TENSOR_AXIS)
     if ranks is None:
         raise UsageError("this run has no collective on axis tp, so it shows no rate of tp; measure one with tp = 2")
+    sizes = tuple(check_tensor(analysis.timeline.run.info.settings, tp=wanted))
     messages = sent_messages(analysis.comm, TENSOR_AXIS)
     laws = link_laws(messages, ranks=ranks)
     if not laws:
@@ -202,7 +205,15 @@ def _tensor(analysis: Analysis, wanted: int) -> tuple[list[Mapping[Term, float]]
         f"compute takes {ranks} / {wanted} of its time: all of it is assumed to divide over tp",
         _law_fact(laws),
         f"groups of {wanted} ranks are assumed to have the links of those of {ranks}",
+        *_kept_fact(ranks, wanted),
+        *sizes,
     ]
+
+
+def _kept_fact(ranks: int, wanted: int) -> Iterator[str]:
+    if wanted != ranks:
+        weights = "fewer" if wanted > ranks else "more"
+        yield f"messages of other axes stay as they are, although each rank then holds {weights} weights"
 
 
 def _law_fact(laws: tuple[LinkLaw, ...]) -> str:
