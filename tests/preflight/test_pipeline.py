@@ -144,6 +144,14 @@ def test_layers_move_away_from_a_last_stage_with_a_long_loss() -> None:
     assert cure.saving_ratio == pytest.approx(1 - 5 * 11 / (11 * 8 - 3 * 4), abs=0.05)
 
 
+def test_no_remedy_makes_all_stages_shorter_than_the_layers_that_are_recomputed() -> None:
+    """Interleaving gives each of 8 stages one layer of 8; two are to be recomputed."""
+    configured = pipeline(recompute_layers=2)
+    changes = {cure.change for cure in judged(configured, trained(configured, bubble=0.3)).remedies}
+    assert Change.INTERLEAVING not in changes
+    assert Change.MICROBATCHES in changes
+
+
 def test_a_slow_rank_between_the_ends_gets_fewer_layers() -> None:
     configured = pipeline(layers=16)
     costs = stage_costs(configured, {s.stage: s.seconds[Round.FIRST] for s in trained(configured, {1: 2.0}).stages})

@@ -25,6 +25,7 @@ def configured(config: Config) -> Configured:
         batch=train.batch,
         rounds=train.accumulation,
         ddp=parallel.dp > 1,
+        recompute_layers=train.recompute_layers,
     )
     policy = ActivationPolicy(
         recompute=RECOMPUTE.get(train.recompute, Recompute.NONE),

@@ -28,6 +28,8 @@ class ConfiguredPipeline:
     """Rounds of the schedule in a step (train.accumulation)."""
     ddp: bool = False
     """Replicas by DDP, which cannot follow a schedule that splits backward."""
+    recompute_layers: int | None = None
+    """Layers of each stage that are recomputed. The largest stage must have as many. None: all."""
 
     @property
     def split(self) -> Split:

@@ -168,7 +168,7 @@ def _variant(
     split: Split | None = None,
     growth: int = 1,
 ) -> _Variant | None:
-    """None if the schedule, or the number of layers, does not allow this size."""
+    """None if the schedule, the number of layers, or that of recomputed ones does not allow this size."""
     try:
         shape = Shape(ranks=pipeline.shape.ranks, microbatches=microbatches, chunks=chunks)
     except UsageError:
@@ -176,6 +176,6 @@ def _variant(
     if SCHEDULES[schedule].refusal(shape) is not None:
         return None
     layers = stage_layers(pipeline.layers, schedule=schedule, shape=shape) if split is None else split
-    if not is_possible(layers):
+    if not is_possible(layers) or max(map(len, layers)) < (pipeline.recompute_layers or 0):
         return None
     return _Variant(schedule=schedule, shape=shape, split=layers, growth=growth)
