@@ -1,5 +1,6 @@
 """Bubbles, unbalanced stages and remedies, against formulas of papers and sums by hand."""
 
+import numpy as np
 import pytest
 
 from traincope.plan.pipeline.bubble import bubble_ratio
@@ -9,6 +10,7 @@ from traincope.preflight.judging.findings import Kind
 from traincope.preflight.judging.pipeline import judge_pipeline
 from traincope.preflight.judging.remedies import Change, remedies, shortest_split
 from traincope.preflight.measurements import Round, StageTimes, Training
+from traincope.preflight.measuring.training import halves
 
 LAYER_SECONDS = 0.01
 
@@ -23,7 +25,7 @@ def kinds(seconds: float) -> dict[str, float]:
     return {"F": seconds / 3, "B": 2 * seconds / 3}
 
 
-def trained(configured, factors=(), *, bubble: float = 0.1, second=None) -> Training:  # type: ignore[no-untyped-def]
+def trained(configured, factors=(), *, bubble: float = 0.1, second=None, steps: int = 20) -> Training:  # type: ignore[no-untyped-def]
     """A training whose stages take their layers' time, times `factors` (in the second half: `second`)."""
     stages = []
     for stage, layers in enumerate(configured.split):
@@ -31,9 +33,9 @@ def trained(configured, factors=(), *, bubble: float = 0.1, second=None) -> Trai
         first = dict(factors).get(stage, 1.0)
         then = first if second is None else dict(second).get(stage, 1.0)
         seconds = {Round.FIRST: kinds(base * first), Round.SECOND: kinds(base * then)}
-        stages.append(StageTimes(stage=stage, ranks=(stage,), seconds=seconds, bubble_ratio=bubble))
+        stages.append(StageTimes(stage=stage, ranks=(stage,), seconds=seconds, bubble_ratio=bubble, num_steps=steps))
     return Training(
-        steps=20, step_seconds=1.0, schedule="1f1b", microbatches=8, theory_ratio=3 / 11, stages=tuple(stages)
+        steps=steps, step_seconds=1.0, schedule="1f1b", microbatches=8, theory_ratio=3 / 11, stages=tuple(stages)
     )
 
 
@@ -158,6 +160,23 @@ def test_a_slow_rank_between_the_ends_gets_fewer_layers() -> None:
     counts = [len(layers) for layers in shortest_split(configured, costs)]
     assert counts[1] == min(counts)
     assert max(counts[1] * 2, *counts) < 2 * 4
+
+
+@pytest.mark.parametrize(("steps", "named"), [(3, False), (4, True)])
+def test_a_stage_is_named_from_two_steps_in_each_half_on(steps: int, named: bool) -> None:
+    findings = judged(pipeline(), trained(pipeline(), {2: 2.0}, steps=steps)).findings
+    assert [finding.kind for finding in findings] == [Kind.UNBALANCED_STAGE] * named
+
+
+def test_a_single_step_is_in_both_halves() -> None:
+    assert [list(half) for half in halves(np.array([3])).values()] == [[3], [3]]
+
+
+@pytest.mark.parametrize("number", [0, *range(2, 8)])
+def test_the_halves_of_the_steps_have_no_common_step(number: int) -> None:
+    first, second = halves(np.arange(3, 3 + number)).values()
+    assert len(first) == len(second) == number // 2
+    assert not number // 2 or max(first) < min(second)
 
 
 def test_two_stages_are_compared_with_each_other() -> None:

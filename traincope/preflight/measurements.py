@@ -110,7 +110,10 @@ class StageTimes:
     stage: int
     ranks: tuple[int, ...]
     seconds: dict[Round, dict[str, float]]
-    """Lower decile over steps and microbatches, in each half of the run."""
+    """Lower decile over steps and microbatches, in each half of the run. The halves have no common step,
+    if there are several."""
+    num_steps: int
+    """Steps of both halves."""
     bubble_ratio: float
     """Measured idle share of the step, from the recorder: schedule, imbalance and jitter."""
 

@@ -20,6 +20,8 @@ from traincope.units import count, numbers, share
 MIN_IMBALANCE = 0.05
 """Share of the pipeline's time that stages must idle because one of them is longer. The report names losses from the
 same share on."""
+MIN_STEPS = 4
+"""Fewest steps whose halves can agree: two each."""
 MIN_FACTOR = 1.3
 """Multiple of the other stages' median that the longest stage must take."""
 
@@ -86,7 +88,9 @@ def _both_rounds(stage: StageTimes) -> dict[str, float]:
 
 
 def _unbalanced(training: Training, pipeline: ConfiguredPipeline) -> Iterator[Finding]:
-    """The longest stage, if both halves of the run show the same one."""
+    """The longest stage, if both halves of the run show the same one; none with fewer than MIN_STEPS steps."""
+    if min(stage.num_steps for stage in training.stages) < MIN_STEPS:
+        return
     halves = [_longest(training, pipeline, round) for round in Round]
     if any(half is None for half in halves) or len({half[0] for half in halves if half is not None}) != 1:
         return

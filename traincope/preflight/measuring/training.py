@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -93,31 +94,58 @@ def _training(analysis: Analysis) -> Training:
         microbatches=bubble.num_microbatches,
         theory_ratio=bubble.theory_ratio,
         stages=tuple(
-            StageTimes(stage=number, ranks=each.ranks, seconds=times[number], bubble_ratio=each.fraction_ratio)
+            StageTimes(
+                stage=number,
+                ranks=each.ranks,
+                seconds=times[number].seconds,
+                num_steps=times[number].num_steps,
+                bubble_ratio=each.fraction_ratio,
+            )
             for number, each in sorted(stages.items())
         ),
     )
 
 
-def _stage_seconds(analysis: Analysis) -> Mapping[int, dict[Round, dict[str, float]]]:
+class _Times(NamedTuple):
+    """Times of one stage's actions."""
+
+    num_steps: int
+    """Steps of the pipeline that has fewest."""
+    seconds: dict[Round, dict[str, float]]
+
+
+def _stage_seconds(analysis: Analysis) -> Mapping[int, _Times]:
     """Stage -> half of the steps -> kind of action -> seconds, the median over the pipelines."""
     seconds: dict[int, dict[Round, dict[str, list[float]]]] = defaultdict(
         lambda: {round: defaultdict(list) for round in Round}
     )
+    steps: dict[int, set[int]] = defaultdict(set)
     for group in replica_steps(analysis.context.measured):
-        kept = group.numbers >= WARM_UP_STEPS
-        if not kept.any():
+        chosen_steps = halves(group.numbers[group.numbers >= WARM_UP_STEPS])
+        if not chosen_steps[Round.FIRST].size:
             continue
-        middle = np.median(group.numbers[kept])
-        halves = {Round.FIRST: kept & (group.numbers <= middle), Round.SECOND: kept & (group.numbers >= middle)}
         actions: dict[tuple[str, int], list[Ints]] = defaultdict(list)
         for action, durations in group.replica.durations_ns.items():
             actions[action.kind, action.stage].append(np.atleast_1d(durations))
         for (kind, stage), of_microbatches in actions.items():
-            for round, chosen in halves.items():
+            steps[stage].add(len(np.union1d(*chosen_steps.values())))
+            for round, numbers in chosen_steps.items():
+                chosen = np.isin(group.numbers, numbers)
                 fast = np.quantile(np.stack(of_microbatches)[:, chosen], FAST_QUANTILE)
                 seconds[stage][round][kind].append(float(fast) / 1e9)
     return {
-        stage: {round: {kind: median(values) for kind, values in kinds.items()} for round, kinds in rounds.items()}
+        stage: _Times(
+            min(steps[stage]),
+            {round: {kind: median(values) for kind, values in kinds.items()} for round, kinds in rounds.items()},
+        )
         for stage, rounds in seconds.items()
     }
+
+
+def halves(numbers: Ints) -> Mapping[Round, Ints]:
+    """The earlier and the later half of the steps, equally many; the middle one of an odd number is in neither.
+
+    A single step is in both, so that it has times; it names no stage.
+    """
+    each = max(numbers.size // 2, min(numbers.size, 1))
+    return {Round.FIRST: numbers[:each], Round.SECOND: numbers[numbers.size - each :]}
