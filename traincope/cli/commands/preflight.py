@@ -54,7 +54,17 @@ def _on_this_machine(arguments: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="traincope-preflight-") as directory:
         result = Path(directory) / "result.json"
         words = (*option_words(arguments), "--width", str(Console().width), "--result", str(result))
-        launch(Launch(ranks=config.parallel.world_size, module=RANK, arguments=words))
-        answer = json.loads(result.read_text(encoding="utf-8"))
-    write_answer(answer["text"], arguments.output)
-    return 0 if answer["passed"] else TraincopeError.exit_code
+        try:
+            launch(Launch(ranks=config.parallel.world_size, module=RANK, arguments=words))
+        except TraincopeError:
+            if result.exists():  # A rank failed after the measurement.
+                _show(result, arguments.output)
+            raise
+        return 0 if _show(result, arguments.output) else TraincopeError.exit_code
+
+
+def _show(result: Path, output: Path | None) -> bool:
+    """Write the answer's text; return whether all passed."""
+    answer = json.loads(result.read_text(encoding="utf-8"))
+    write_answer(answer["text"], output)
+    return bool(answer["passed"])

@@ -7,11 +7,13 @@ torchrun started the command itself, each process is a rank, and rank 0 prints.
 """
 
 import argparse
-import json
 import signal
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NoReturn
 
 import torch.distributed as dist
@@ -23,6 +25,7 @@ from traincope.cli.preflight.options import add_options, settings_of
 from traincope.engine.config.load import load_config
 from traincope.engine.corpus import check_corpus
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
+from traincope.engine.ranks.together import Together
 from traincope.errors import ConfigError, DataError, TraincopeError, TrainingError, UsageError
 from traincope.preflight.configuration import configured
 from traincope.preflight.document import to_node_report
@@ -38,31 +41,46 @@ def main() -> None:
     arguments = _parser().parse_args()
     exit_on_error()
     end_with_parent(signal.SIGKILL)
-    environment = WorkerEnvironment.read()
-    try:
-        judgement, measured = _measured(arguments, environment)
-        if environment.rank == 0:
-            text = written(judgement, measured, format=arguments.format, width=arguments.width)
-            arguments.result.write_text(json.dumps({"passed": judgement.passed, "text": text}), encoding="utf-8")
-    except TraincopeError as error:
-        _end(error, environment)
-    dist.barrier()
+    # The command removes its directory also if it ends this rank.
+    tempfile.tempdir = str(arguments.result.parent)
+
+    def save(judgement: Judgement, measured: Measurements) -> None:
+        text = written(judgement, measured, format=arguments.format, width=arguments.width)
+        write_json(arguments.result, {"passed": judgement.passed, "text": text})
+
+    _answer(arguments, WorkerEnvironment.read(), save)
     exit_worker(0)
 
 
 def answer_as_rank(arguments: argparse.Namespace) -> NoReturn:
     """Measure with the ranks that torchrun started, print on rank 0, and end the process: 1 if anything failed."""
     exit_on_error()
-    environment = WorkerEnvironment.read()
-    judgement = None
+
+    def show(judgement: Judgement, measured: Measurements) -> None:
+        write_answer(written(judgement, measured, format=arguments.format), arguments.output)
+        sys.stdout.flush()
+
+    judgement = _answer(arguments, WorkerEnvironment.read(), show)
+    exit_worker(0 if judgement.passed else TraincopeError.exit_code)
+
+
+def _answer(
+    arguments: argparse.Namespace,
+    environment: WorkerEnvironment,
+    save: Callable[[Judgement, Measurements], None],
+) -> Judgement:
+    """Measure, and save the answer on rank 0, before the reports of the hosts. Ends the process on an error."""
     try:
         judgement, measured = _measured(arguments, environment)
         if environment.rank == 0:
-            write_answer(written(judgement, measured, format=arguments.format), arguments.output)
+            save(judgement, measured)
+        if arguments.node_reports is not None and environment.local_rank == 0:
+            _write_node_report(arguments.node_reports, _own_host(judgement), measured)
+        with _lost_ranks(environment, ["waiting for the other ranks"]):
+            dist.barrier()
     except TraincopeError as error:
         _end(error, environment)
-    dist.barrier()
-    exit_worker(0 if judgement.passed else TraincopeError.exit_code)
+    return judgement
 
 
 def _measured(arguments: argparse.Namespace, environment: WorkerEnvironment) -> tuple[Judgement, Measurements]:
@@ -70,28 +88,36 @@ def _measured(arguments: argparse.Namespace, environment: WorkerEnvironment) -> 
     config = load_config(arguments.config, overrides=arguments.overrides)
     config.parallel.check_world_size(environment.world_size)
     check_corpus(config.data, sequence=config.model.sequence)
-    device = join(environment)
-
-    begun = ["the ranks"]
+    begun = ["connecting the ranks"]
 
     def report(what: str) -> None:
-        begun.append(what)
+        begun.append(f"measuring {what}")
         if environment.rank == 0:
             print(f"measuring {what}", file=sys.stderr, flush=True)
 
-    try:
+    with _lost_ranks(environment, begun):
+        device = join(environment)
+        world = dist.group.WORLD
+        assert world is not None
+        Together(world).do(lambda: _check_node_reports(arguments.node_reports, environment))
         measured = measure(config, settings, local_rank=environment.local_rank, device=device, report=report)
+    return judge(measured, configured(config), settings), measured
+
+
+@contextmanager
+def _lost_ranks(environment: WorkerEnvironment, begun: Sequence[str]) -> Iterator[None]:
+    """Raise TrainingError for torch's RuntimeError: a lost connection, or a device without memory or in error.
+
+    `begun`: the parts that have begun, the last one last.
+    """
+    try:
+        yield
     except RuntimeError as error:
-        # torch raises it for a lost connection, and for a device without memory or in error.
         reason = str(error).partition("\n")[0]
         raise TrainingError(
-            f"rank {environment.rank} on {this_host().name} failed while measuring {begun[-1]}: {reason}; look at the "
+            f"rank {environment.rank} on {this_host().name} failed while {begun[-1]}: {reason}; look at the  "
             "rank that ended first, and at its host"
         ) from error
-    judgement = judge(measured, configured(config), settings)
-    if arguments.node_reports is not None and environment.local_rank == 0:
-        _write_node_report(arguments.node_reports, _own_host(judgement), measured)
-    return judgement, measured
 
 
 def _own_host(judgement: Judgement) -> HostJudgement:
@@ -99,13 +125,29 @@ def _own_host(judgement: Judgement) -> HostJudgement:
     return hosts[this_host().name]
 
 
+def _check_node_reports(directory: Path | None, environment: WorkerEnvironment) -> None:
+    """Write a file into the directory, so that an unusable one costs no measurement. Raises UsageError."""
+    if directory is not None and environment.local_rank == 0:
+        with _usable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=directory) as file:
+                file.write(b"1")
+
+
 def _write_node_report(directory: Path, host: HostJudgement, measured: Measurements) -> None:
     path = directory / f"{host.host}.json"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with _usable(path):
         write_json(path, to_node_report(host, measured))
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}; give another --node-reports") from error
+        raise UsageError(
+            f"cannot write {path} on {this_host().name}: {error.strerror or error}; give another --node-reports"
+        ) from error
 
 
 def _end(error: TraincopeError, environment: WorkerEnvironment) -> NoReturn:
