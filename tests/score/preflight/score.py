@@ -7,6 +7,7 @@ trial. A trial is right if the judgement names the injected fault and nothing el
 import argparse
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -35,7 +36,8 @@ def main() -> int:
     rng.shuffle(chosen)
     print(f"seed {options.seed}, {len(chosen)} trials, {os.cpu_count()} cores", flush=True)
     counts: dict[Kind, Counter[str]] = defaultdict(Counter)
-    with machine(Path(tempfile.mkdtemp(prefix="preflight-"))) as made:
+    directory = Path(tempfile.mkdtemp(prefix="preflight-"))
+    with machine(directory) as made:
         for number, trial in enumerate(chosen):
             names, answer = made.run(trial)
             found = all(name in names for name in trial.right_names)
@@ -46,6 +48,7 @@ def main() -> int:
             if verdict != "right":
                 print(f"    messages of 1 MiB in ms: {answer['milliseconds']}", flush=True)
                 print(f"    seconds of the stages in both halves: {answer['stages']}", flush=True)
+    shutil.rmtree(directory)  # After an error it stays, because the log of the ranks is in it.
     print(*_lines(counts), sep="\n")
     wrong = sum(each["trials"] - each["found"] + each["false"] for each in counts.values())
     return int(wrong > 0)

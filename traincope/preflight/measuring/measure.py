@@ -61,7 +61,8 @@ def measure(
     report("collectives on each axis of the mesh")
     swept = measure_collectives(groups, rank=rank, device=device, repeats=repeats)
     measured = replace(measured, sweeps=_flat(together.all(swept)))
-    report(f"{count(settings.steps, 'step')} of the training")
+    if settings.steps:
+        report(f"{count(settings.steps, 'step')} of the training")
     training = measure_training(config, together=together, device=device, steps=settings.steps)
     return replace(measured, training=training)
 
