@@ -30,6 +30,12 @@ class Together:
         dist.all_gather_object(received, value, group=self.group)
         return received
 
+    def at_first(self, value: Value) -> list[Value] | None:
+        """Each rank's value, on rank 0; None on the others, which do not receive them."""
+        received: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(value, received, dst=dist.get_global_rank(self.group, 0), group=self.group)
+        return received
+
     def do(self, step: Callable[[], Value]) -> Value:
         """Take a step on each rank, and return after all have. Raises the lowest rank's TraincopeError on all ranks."""
         result: list[Value] = []

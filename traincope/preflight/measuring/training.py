@@ -41,8 +41,8 @@ def measure_training(config: Config, *, together: Together, device: torch.device
     with tempfile.TemporaryDirectory(prefix="traincope-preflight-") as name:
         own, whole = Path(name) / "own", Path(name) / "all"
         _record(shortened(config, steps=steps), device=device, out=own)
-        files = together.all(_files(own))
-        measured = together.do(lambda: _analysed(whole, files) if together.rank == 0 else None)
+        files = together.at_first(_files(own))
+        measured = together.do(lambda: None if files is None else _analysed(whole, files))
     return together.first(measured)
 
 
