@@ -1,7 +1,9 @@
 """Predictions of other settings: each equals the changed pipeline, collective or training, computed independently."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.analysis.pipeline.pipelines import Pipeline
@@ -14,10 +16,13 @@ from traincope.analysis.communication.axis_operations import AxisOperation, Mess
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
 from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
+from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
 from traincope.plan.pipeline.orders import Shape, orders
 from traincope.plan.pipeline.schedule import timetable
+from traincope.timeline import open_run
 
+SAMPLES = Path(__file__).parents[3] / "sample_runs"
 NAMED = {workload.name: workload for workload in WORKLOADS}
 UNITS = {"F": 60, "I": 60, "W": 60, "B": 120}
 
@@ -203,6 +208,24 @@ def test_a_prediction_of_tp_states_what_it_keeps_and_assumes() -> None:
     facts = predicted(NAMED["tp: slow link"], "tp=4").stands_on
     assert "messages of other axes stay as they are, although each rank then holds fewer weights" in facts
     assert "heads and widths are assumed to divide over tp=4: the run does not declare them" in facts
+
+
+def test_a_gain_within_the_scatter_of_the_steps_is_no_straggler() -> None:
+    """The sample's 6 steps differ by more than the 77 ms that its slow rank costs."""
+    analysis = analyze(open_run(SAMPLES / "demo-3d"))
+    with pytest.raises(UsageError, match=r"would take \S+ ms less, which is within the error .* shows no straggler"):
+        predict_settings(analysis, Settings(stragglers="none"))
+
+
+def test_ranks_with_other_numbers_of_counted_steps_are_compared_per_step() -> None:
+    """Rank 1 counts one step fewer than rank 0, and does equal work in each."""
+    analysis = analyze(recorded(wired(NAMED["ddp: slow link"]), steps=6))
+    first, *others = analysis.ledger.ranks
+    counted = first.counted.copy()
+    counted[np.flatnonzero(counted)[-1]] = False
+    ledger = replace(analysis.ledger, ranks=(replace(first, counted=counted), *others))
+    with pytest.raises(UsageError, match="has no straggler to remove"):
+        predict_settings(replace(analysis, ledger=ledger), Settings(stragglers="none"))
 
 
 # -- declared sizes ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from statistics import mean, median, median_low, quantiles
 
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, exposed_wait
+from traincope.analysis.ledger.ledger import RankLedger
 from traincope.analysis.pipeline.bubble import measured_transfers
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, link_laws, sent_messages
@@ -73,7 +74,14 @@ def predict_settings(analysis: Analysis, settings: Settings) -> SettingsPredicti
         return _replayed(settings, steps, *_tensor(analysis, settings.tp))
     if settings.prefetch is not None:
         return _replayed(settings, steps, *_prefetch(analysis, settings.prefetch))
-    return _replayed(settings, steps, *_without_stragglers(analysis))
+    prediction = _replayed(settings, steps, *_without_stragglers(analysis))
+    if prediction.reason is None and prediction.most_ns >= prediction.step_ns:
+        gain, error = prediction.step_ns - prediction.predicted_ns, prediction.most_ns - prediction.predicted_ns
+        raise UsageError(
+            f"without stragglers a step of this run would take {duration(max(gain, 0.0))} less, which is within the "
+            f"error of the replay and the scatter of the steps ({duration(error)}), so it shows no straggler to remove"
+        )
+    return prediction
 
 
 # -- pipelines ------------------------------------------------------------------------------------
@@ -256,16 +264,14 @@ def _without_stragglers(analysis: Analysis) -> tuple[list[Mapping[Term, float]],
         peers = [each for each in ledgers if stages.get(each) == stages.get(rank)]
         peers = peers if len(peers) > 1 else list(ledgers)
         for term in RANK_TERMS:
-            mine = ledger.total(term) or 0
-            usual = median_low(ledgers[each].total(term) or 0 for each in peers)
+            mine = _per_step(ledger, term)
+            usual = median_low(_per_step(ledgers[each], term) for each in peers)
             if mine > usual:
                 factors[rank, term] = usual / mine
     if not factors:
         raise UsageError("all ranks of this run do equal work, so it has no straggler to remove")
     saved = {
-        rank: sum(
-            (1 - factor) * (ledgers[rank].total(term) or 0) for (of, term), factor in factors.items() if of == rank
-        )
+        rank: sum((1 - factor) * _per_step(ledgers[rank], term) for (of, term), factor in factors.items() if of == rank)
         for rank in ledgers
     }
     slowest = max(saved, key=saved.__getitem__)
@@ -273,3 +279,8 @@ def _without_stragglers(analysis: Analysis) -> tuple[list[Mapping[Term, float]],
         "each term of a rank's own work takes at most the median of the ranks of its stage",
         f"rank {slowest} saves most",
     ]
+
+
+def _per_step(ledger: RankLedger, term: str) -> float:
+    """Mean of a term per counted step, ns. Ranks may have counted different numbers of steps."""
+    return (ledger.total(term) or 0) / int(ledger.counted.sum())
