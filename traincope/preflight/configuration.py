@@ -1,15 +1,13 @@
 """Facts of a configuration of `traincope train` that the judging needs."""
 
 from traincope.engine.config import Config
-from traincope.engine.model.shape import planned_layout, transformer
+from traincope.engine.model.shape import planned_layout, planned_recompute, transformer
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision
 from traincope.preflight.judging.costs import ConfiguredPipeline
 from traincope.preflight.judging.judgement import Configured
 from traincope.preflight.judging.prediction import ConfiguredModel
-
-RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}
 
 
 def configured(config: Config) -> Configured:
@@ -28,7 +26,7 @@ def configured(config: Config) -> Configured:
         recompute_layers=train.recompute_layers,
     )
     policy = ActivationPolicy(
-        recompute=RECOMPUTE.get(train.recompute, Recompute.NONE),
+        recompute=planned_recompute(config) or Recompute.NONE,
         flash=True,
         dropout=config.model.dropout > 0,
         dtype=dtype,

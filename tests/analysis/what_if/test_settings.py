@@ -211,7 +211,7 @@ def test_a_prediction_of_tp_states_what_it_keeps_and_assumes() -> None:
 
 
 def test_a_gain_within_the_scatter_of_the_steps_is_no_straggler() -> None:
-    """The sample's 6 steps differ by more than the 77 ms that its slow rank costs."""
+    """The sample's 6 steps differ by more than the 76 ms that its slow rank costs."""
     analysis = analyze(open_run(SAMPLES / "demo-3d"))
     with pytest.raises(UsageError, match=r"would take \S+ ms less, which is within the error .* shows no straggler"):
         predict_settings(analysis, Settings(stragglers="none"))

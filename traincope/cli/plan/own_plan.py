@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from traincope.engine.config.load import load_config
-from traincope.engine.model.shape import planned_layout, transformer
+from traincope.engine.model.shape import planned_layout, planned_recompute, transformer
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.model.flops import Recompute
 
 
 def read_own_plan(path: Path) -> TrainingPlan:
@@ -24,9 +23,7 @@ def read_own_plan(path: Path) -> TrainingPlan:
         pp=config.parallel.pp,
         vocabulary=shape.vocabulary,
         head_dim=shape.query_width // shape.heads,
-        recompute={"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}.get(
-            config.train.recompute
-        ),
+        recompute=planned_recompute(config),
         clips=config.optimizer.clip_norm is not None,
         optimizer_states="fp32",
         steps=config.train.steps,

@@ -2,6 +2,7 @@
 
 from traincope.engine.config import Config, ExpertsConfig
 from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
 from traincope.plan.model.rates import Amounts, whole_sequences
 from traincope.plan.model.transformer import Experts, Transformer
 
@@ -53,3 +54,8 @@ def planned_layout(config: Config) -> Layout:
         microbatches=microbatches,
         micro_batch=train.batch // parallel.replicas // microbatches,
     )
+
+
+def planned_recompute(config: Config) -> Recompute | None:
+    """Recomputation of the configured training; None for one that the formulas do not know (`pointwise`)."""
+    return {each.value: each for each in Recompute}.get(config.train.recompute)
