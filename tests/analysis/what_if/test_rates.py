@@ -1,5 +1,6 @@
 """Rates of a run: they give its own FLOPs, host and data times back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.truth.trainings.on_paper import recorded, wired
 from tests.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import analyze, measured_rates
+from traincope.analysis.what_if.link_law import link_laws, sent_messages
 from traincope.cli.plan.own_plan import read_own_plan
 from traincope.errors import UsageError
 from traincope.plan.layout.prediction import predict
@@ -30,6 +32,28 @@ def test_the_rate_of_compute_gives_the_compute_of_the_run() -> None:
     assert rates.flops_per_second == pytest.approx(executed / len(analysis.ledger.ranks) / (compute_ns / steps / 1e9))
     assert rates.holds_pointwise
     assert rates.network is None  # all ranks ran on one host
+
+
+def test_an_axis_between_hosts_gives_the_network_and_not_the_node() -> None:
+    """The groups of tp are 0-1, 2-3, ... and have one rank per host, those of fsdp 0-2, 1-3, ... lie within one.
+
+    A ring with one rank per host has the network's rate and latency, whatever the axis within the hosts has.
+    """
+    timeline = open_run(SAMPLES / "demo-3d")
+    ranks = tuple(
+        replace(
+            each, info=replace(each.info, host=replace(each.info.host, name=f"host {each.rank // 4}-{each.rank % 2}"))
+        )
+        for each in timeline.run.ranks
+    )
+    analysis = analyze(replace(timeline, run=replace(timeline.run, ranks=ranks)))
+    (law,) = link_laws(sent_messages(analysis.comm, "tp"), ranks=2)
+    rates = measured_rates(analysis, source="run")
+    assert rates.network is not None
+    assert rates.network.bytes_per_second == pytest.approx(1 / law.seconds_per_byte)
+    assert rates.network.latency_seconds == pytest.approx(law.latency_seconds)
+    assert not rates.network.is_lower_bound
+    assert rates.node != rates.network
 
 
 def test_a_run_without_flops_has_no_rate() -> None:

@@ -42,7 +42,7 @@ def measured_rates(analysis: Analysis, *, source: str) -> MeasuredRates:
 
 
 def _hosts(analysis: Analysis, axis: str) -> list[str | None]:
-    """Host of each rank, of the axis' group that has most hosts, or else most ranks."""
+    """Host of each rank, of the axis' group that has most hosts, and of those most ranks."""
     names = {rank.rank: rank.info.host.name for rank in analysis.timeline.run.ranks}
     groups = {group.ranks for rank in analysis.timeline.ranks for group in rank.groups if group.axis == axis}
     of_groups = [[names.get(rank) for rank in group] for group in sorted(groups)]
