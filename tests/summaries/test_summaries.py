@@ -167,6 +167,21 @@ def test_the_mean_step_is_that_of_all_rows_but_the_warm_up(run: Path) -> None:
     assert document["terms_ns"] == {"exposed_transfer[dp]": 425_000_000, "forward": 575_000_000}
 
 
+def test_steps_without_detail_enter_no_term_and_no_comparison(run: Path) -> None:
+    """Rows of light steps have no terms. With those of every second step, terms and straggler are as with all."""
+    for rank in WORLD:
+        path = rank_directory(run, attempt=0, rank=rank) / ROWS_FILE
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [[*line[:5], line[5] if line[0] % 2 == 0 else {}] for line in lines]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    job = job_summary(read_summaries(run))
+    assert (job.num_rows, job.mean_step_ns) == (4 * 89, STEP_NS)
+    assert job.terms_ns == {"exposed_transfer[dp]": 425_000_000, "forward": 575_000_000}
+    (slow,) = job.slow.ranks
+    assert (slow.rank, slow.terms, job.slow.steps) == (1, ("forward",), 44)
+    assert slow.late_ns == pytest.approx(300_000_000)
+
+
 def test_any_executor_gives_the_same_summaries(run: Path) -> None:
     def document(summaries: Summaries) -> str:
         return json.dumps(summary_document(job_summary(summaries)))

@@ -31,8 +31,8 @@ class JobSummary:
     mean_step_ns: float | None
     """Mean over ranks and rows, without step 0, the warm-up."""
     terms_ns: Mapping[str, float]
-    """Ledger term -> its mean in the same steps. An agent that knows only its own host counts waits for others as
-    transfers, and idle time of a pipeline across hosts too.
+    """Ledger term -> its mean over those of these rows that have terms: steps without detail have none. An agent that
+    knows only its own host counts waits for others as transfers, and idle time of a pipeline across hosts too.
     """
     verdict: tuple[Finding, ...]
 
@@ -40,13 +40,15 @@ class JobSummary:
 def job_summary(summaries: Summaries) -> JobSummary:
     """Compute what the summaries show. Pure."""
     still, slow = stopped(summaries), slow_ranks(summaries.ranks)
-    wall_ns, num_rows, terms = 0, 0, dict[str, int]()
+    wall_ns, num_rows, num_detailed, terms = 0, 0, 0, dict[str, int]()
     for rank in summaries.ranks:
         counted = rank.rows.step > 0
         wall_ns += int(rank.rows.wall_ns[counted].sum())
         num_rows += int(np.count_nonzero(counted))
+        detailed = counted & rank.rows.detailed
+        num_detailed += int(np.count_nonzero(detailed))
         for term, ns in rank.rows.terms.items():
-            terms[term] = terms.get(term, 0) + int(ns[counted].sum())
+            terms[term] = terms.get(term, 0) + int(ns[detailed].sum())
     ends = [step for rank in summaries.ranks if len(rank.rows.step) for step in rank.rows.step[[0, -1]].tolist()]
     return JobSummary(
         summaries=summaries,
@@ -55,7 +57,7 @@ def job_summary(summaries: Summaries) -> JobSummary:
         num_rows=num_rows,
         steps=(min(ends), max(ends)) if ends else None,
         mean_step_ns=wall_ns / num_rows if num_rows else None,
-        terms_ns={term: ns / num_rows for term, ns in sorted(terms.items())} if num_rows else {},
+        terms_ns={term: ns / num_detailed for term, ns in sorted(terms.items())} if num_detailed else {},
         verdict=ordered(_findings(summaries, still, slow)),
     )
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Ints
+from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import CLEAN, OPEN, RECORD_BYTES, Kind, Phase
 from traincope.store.job.looks import read_looks
@@ -62,6 +62,14 @@ class Rows:
     """The recorder's own time."""
     terms: Mapping[str, Ints]
     """Ledger term -> ns."""
+
+    @property
+    def detailed(self) -> Bools:
+        """Steps with terms. A step without detail has none, so its terms are unknown, not 0."""
+        steps: Bools = np.zeros(len(self.step), dtype=bool)
+        for ns in self.terms.values():
+            steps |= ns != 0
+        return steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class SlowRanks:
 
 
 def slow_ranks(ranks: Sequence[RankSummary]) -> SlowRanks:
-    """Compare each rank with those of its pipeline stage, in the steps of which all of them have a row."""
+    """Compare each rank with those of its pipeline stage, in the steps of which all of them have terms."""
     peers: dict[object, list[RankSummary]] = defaultdict(list)
     for rank in ranks:
         peers[rank.coords.get(PIPELINE_AXIS), frozenset(rank.coords)].append(rank)
@@ -73,10 +73,14 @@ def slow_ranks(ranks: Sequence[RankSummary]) -> SlowRanks:
 
 
 def _compared(ranks: list[RankSummary]) -> tuple[list[RankSummary], Peers]:
-    """The ranks that have most steps, and their work in the steps that all of them have, without the first step."""
-    most = max(len(rank.rows.step) for rank in ranks)
-    chosen = [rank for rank in ranks if 2 * len(rank.rows.step) > most]
-    steps: Ints = reduce(np.intersect1d, [rank.rows.step for rank in chosen]) if chosen else np.empty(0, np.int64)
+    """The ranks that have most steps with detail, and their work in those that all of them have, without step 0."""
+    detailed: dict[int, Ints] = {rank.rank: rank.rows.step[rank.rows.detailed] for rank in ranks}
+    most = max(map(len, detailed.values()))
+    chosen = [rank for rank in ranks if 2 * len(detailed[rank.rank]) > most]
+    if not chosen:
+        nothing = np.empty(0)
+        return chosen, Peers(work={}, waits_ns=np.empty((0, 0)), wall_ns=nothing, num_tests=1)
+    steps: Ints = reduce(np.intersect1d, [detailed[rank.rank] for rank in chosen])
     steps = steps[steps > 0]
     at = [np.searchsorted(rank.rows.step, steps) for rank in chosen]
     names = {term for rank in chosen for term in rank.rows.terms}

@@ -27,7 +27,7 @@ class SummaryDocument(TypedDict):
     """First and last step of all rows."""
     mean_step_ns: float | None
     terms_ns: dict[str, float]
-    """Ledger term -> mean ns per rank and step. Waits for other hosts may be in the transfers."""
+    """Ledger term -> mean ns per rank and step, over steps with detail. Transfers may contain waits for other hosts."""
     compared_steps: int
     """Steps in which stragglers were looked for."""
     compared_steps_needed: int

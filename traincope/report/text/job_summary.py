@@ -23,8 +23,9 @@ def render_summary(document: SummaryDocument, console: Console) -> None:
         console.print()
         console.print(text(f"WHERE THE TIME WENT  mean step {duration(document['mean_step_ns'])}", style="bold"))
         rows = table("term", "share", "ms per step")
+        total_ns = sum(document["terms_ns"].values())
         for term, ns in document["terms_ns"].items():
-            rows.add_row(text(f"    {term}"), share(ns / document["mean_step_ns"]), f"{ns / 1e6:.2f}")
+            rows.add_row(text(f"    {term}"), share(ns / total_ns), f"{ns / 1e6:.2f}")
         console.print(Trimmed(rows), end="")
         console.print(text("    a transfer contains the waits for ranks of other hosts", style="dim"))
     if document["compared_steps"] < document["compared_steps_needed"]:
