@@ -153,6 +153,23 @@ def test_a_kill_between_the_two_files_counts_no_row_twice(directory: Path) -> No
     assert read_rows(directory, rank=3) == thinned
 
 
+def test_an_older_compressed_file_counts_no_row_twice(tmp_path: Path) -> None:
+    """2 h of short steps fill the compressed file. Then long steps follow, and all rows fit into the plain one."""
+    rows = [row(at, hours_ago=60 - at / 3600) for at in range(7200)]
+    rows += [row(7200 + at, hours_ago=58 - at / 12, anomalous=at == 11) for at in range(12 * 58)]
+    for first, last in ((0, 7200), (7200, 7260), (7260, 7560), (7560, len(rows))):
+        append_rows(tmp_path, rows[first:last])
+        before = (tmp_path / ROWS_FILE).read_bytes()
+        thin_rows(tmp_path, rank=3)
+        thinned = read_rows(tmp_path, rank=3)
+        assert sum(entry.num_steps for entry in thinned) == last
+        assert sum(entry.wall_ns for entry in thinned) == sum(entry.wall_ns for entry in rows[:last])
+        whole = (tmp_path / ROWS_FILE).read_bytes()
+        (tmp_path / ROWS_FILE).write_bytes(before)  # as after a kill between the two writes
+        assert read_rows(tmp_path, rank=3) == thinned
+        (tmp_path / ROWS_FILE).write_bytes(whole)
+
+
 def test_a_compressed_file_that_is_cut_off_keeps_its_begin(tmp_path: Path) -> None:
     rows = [row(at, hours_ago=10 - at / 7200) for at in range(6 * PLAIN_ROWS)]
     append_rows(tmp_path, rows)

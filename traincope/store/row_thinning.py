@@ -1,7 +1,8 @@
 """Thinning of old ledger rows: the rows of one hour become one row with exact sums.
 
 The merged row keeps quantiles and counts of step times. The first row (the warm-up step) and rows of anomalous steps
-stay as they are. Sums over rows do not change. All but the newest lines move to a compressed file.
+stay as they are. Sums over rows do not change. All but the newest lines move to a compressed file, which then has all
+merged rows and all single rows of their hours.
 """
 
 import gzip
@@ -39,14 +40,17 @@ def thin_rows(directory: Path, *, rank: int) -> int:
     newest_ns = max((row.start_ns for row in rows), default=0)
     before_ns = (newest_ns - UNMERGED_NS) // HOUR_NS * HOUR_NS
     num_old = sum(row.start_ns < before_ns for row in rows)
-    thinned = [*rows[:1], *_by_hour(rows[1:num_old]), *rows[max(num_old, 1) :]]
+    old = [*rows[:1], *_by_hour(rows[1:num_old])] if num_old else []
+    thinned = [*old, *rows[num_old:]]
     if len(thinned) < len(rows) or len(newer_lines(directory)) > PLAIN_ROWS:
         path = directory / ROWS_FILE
         written = path.stat()
-        if old := thinned[:-PLAIN_ROWS]:
-            content = gzip.compress(b"".join(map(line_of, old)), COMPRESSION, mtime=0)
+        # A reader takes newer lines within a merged hour for what a kill left there: no such row may stay among them.
+        cut = max(len(thinned) - PLAIN_ROWS, len(old))
+        if cut:
+            content = gzip.compress(b"".join(map(line_of, thinned[:cut])), COMPRESSION, mtime=0)
             write_whole(directory / OLD_ROWS_FILE, content)
-        write_whole(path, b"".join(map(line_of, thinned[-PLAIN_ROWS:])))
+        write_whole(path, b"".join(map(line_of, thinned[cut:])))
         # The time of the last step: a hang is over once rows are newer than its notice.
         os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
     return len(rows) - len(thinned)
