@@ -13,13 +13,22 @@ from traincope.errors import EmptyRunError
 from traincope.events import FORMAT_VERSION, NO_PEER, OPEN, Kind, Phase
 from traincope.report import summary_document
 from traincope.store.job.looks import Look, append_look
-from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, ROWS_FILE, RUN_FILE, rank_directory, segment_path
+from traincope.store.layout import (
+    GROUPS_FILE,
+    LOOKS_FILE,
+    NAMES_FILE,
+    RANK_FILE,
+    ROWS_FILE,
+    RUN_FILE,
+    rank_directory,
+    segment_path,
+)
 from traincope.store.rows import Row, append_rows
-from traincope.store.segments.segments import RECORD_DTYPE, segment_content
+from traincope.store.segments.segments import RECORD_DTYPE, read_segment, segment_content
 from traincope.summaries import Summaries, job_summary, read_summaries
 from traincope.summaries.rank import LAST_RECORDS, summarise_rank
 from traincope.summaries.slow import slow_ranks
-from traincope.summaries.stopped import stopped
+from traincope.summaries.stopped import PATIENCE_NS, stopped
 
 RANKS, STEPS = 4, 90
 WORLD = tuple(range(RANKS))
@@ -146,6 +155,70 @@ def test_a_running_job_at_which_no_agent_has_looked_does_not_hang(run: Path) -> 
     job = job_summary(read_summaries(run))
     assert job.stopped is None
     assert FindingKind.NO_END_RECORDED in {finding.kind for finding in job.verdict}
+
+
+def look(run: Path, at_ns: int) -> None:
+    for rank in WORLD:
+        (rank_directory(run, attempt=0, rank=rank) / LOOKS_FILE).unlink()
+        append_look(rank_directory(run, attempt=0, rank=rank), Look(at_ns=at_ns, state="S"))
+
+
+def end(run: Path, rank: int, ending: str) -> None:
+    path = rank_directory(run, attempt=0, rank=rank) / RANK_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"ending": ending, "ended_wall_ns": 100}))
+
+
+def test_a_look_of_an_earlier_standstill_says_nothing_about_now(run: Path) -> None:
+    """The last records of all are of 41 ns at most; the looks are from before, or from a moment after."""
+    for at_ns in (5, 1_000):
+        look(run, at_ns)
+        assert stopped(read_summaries(run)) is None
+    look(run, PATIENCE_NS + 41)
+    assert stopped(read_summaries(run)) is not None
+
+
+def test_a_rank_that_failed_is_named_first_and_is_no_hang(run: Path) -> None:
+    for rank, ending in enumerate(("SIGTERM", "SIGTERM", "ValueError: bad", "SIGTERM")):
+        end(run, rank, ending)
+    (finding, *others) = job_summary(read_summaries(run)).verdict
+    assert (finding.kind, finding.ranks) == (FindingKind.FAILED_RANK, (2, 0, 1, 3))
+    assert finding.evidence == (
+        "ranks 0-3 ended with ValueError: bad, SIGTERM; the last record of rank 2 is the oldest"
+    )
+    assert FindingKind.HANG not in {other.kind for other in others}
+
+
+def test_a_step_of_very_many_records_keeps_its_times_and_its_phase(run: Path) -> None:
+    """Its begin and the clock are before the tail. The rank's clock began 10^15 ns before the process."""
+    directory = rank_directory(run, attempt=0, rank=2)
+    path = segment_path(directory, thread="main", index=0)
+    records = read_segment(path).records.copy()
+    records["start_ns"] += 10**15
+    records["end_ns"][records["end_ns"] != OPEN] += 10**15
+    records["value"][0] = 10**18
+    many = np.repeat(records[-1:], LAST_RECORDS)
+    path.write_bytes(segment_content(np.concatenate([records, many])))
+    look(run, 10**15 + 60)
+    rank = summarise_rank(directory)
+    assert (rank.step, rank.doing, rank.last_ns, rank.looked_ns) == (STEPS, "in forward", 10**18 + 35, 10**18 + 60)
+
+
+def test_a_step_that_began_in_the_segment_before_is_under_way(run: Path) -> None:
+    directory = rank_directory(run, attempt=0, rank=2)
+    path = segment_path(directory, thread="main", index=0)
+    records = read_segment(path).records
+    later = np.concatenate([records[:1], records[-2:]])
+    segment_path(directory, thread="main", index=1).write_bytes(segment_content(later))
+    rank = summarise_rank(directory)
+    assert (rank.step, rank.doing) == (STEPS, "in forward")
+
+
+def test_times_without_a_clock_are_unknown(run: Path) -> None:
+    path = segment_path(rank_directory(run, attempt=0, rank=2), thread="main", index=0)
+    path.write_bytes(segment_content(read_segment(path).records[1:]))
+    (rank,) = [rank for rank in read_summaries(run).ranks if rank.rank == 2]
+    assert (rank.last_ns, rank.looked_ns) == (None, None)
+    assert "rank 2 entered no collective (in forward)" in job_summary(read_summaries(run)).verdict[0].evidence
 
 
 def test_the_slow_rank_is_named_with_its_term_and_lateness(run: Path) -> None:

@@ -73,15 +73,18 @@ def _findings(summaries: Summaries, still: Stopped | None, slow: SlowRanks) -> I
             evidence=f"{_ranks(summaries.missing)} left no readable directory",
             advice="Copy the directories of these ranks from their hosts.",
         )
-    failed = tuple(rank.rank for rank in summaries.ranks if rank.ending not in (None, CLEAN))
+    ended = [rank for rank in summaries.ranks if rank.ending not in (None, CLEAN)]
+    ended.sort(key=lambda rank: (rank.last_ns is None, rank.last_ns or 0, rank.rank))
+    failed = tuple(rank.rank for rank in ended)
     if failed:
-        names = sorted({str(rank.ending) for rank in summaries.ranks if rank.rank in set(failed)})
+        names = dict.fromkeys(str(rank.ending) for rank in ended)
+        first = f"; the last record of rank {failed[0]} is the oldest" if len(failed) > 1 else ""
         yield Finding(
             kind=FindingKind.FAILED_RANK,
             ranks=failed,
             confidence=MEDIUM,
-            evidence=f"{_ranks(failed)} ended with {', '.join(names)}",
-            advice="Read the exception of the rank that ended first: traincope report RUN --detail all.",
+            evidence=f"{_ranks(failed)} ended with {', '.join(names)}{first}",
+            advice=f"Read the exception of rank {failed[0]}: traincope report RUN --detail all.",
         )
     unknown = tuple(rank.rank for rank in summaries.ranks if rank.ending is None)
     if unknown and still is None:
@@ -115,7 +118,8 @@ def _hang(summaries: Summaries, still: Stopped) -> Finding:
             advice="Read the records of all ranks: traincope report RUN --detail all.",
         )
     first = still.culprits[0]
-    seen = f"entered no collective for {duration(still.still_ns)} ({still.doing})" if still.doing else "left no records"
+    time = "" if still.still_ns is None else f" for {duration(still.still_ns)}"
+    seen = f"entered no collective{time} ({still.doing})" if still.doing else "left no records"
     behind = f"; {count(len(still.indirectly), 'more rank')} waited for those" if still.indirectly else ""
     host = next((rank for rank in summaries.ranks if rank.rank == first), None)
     process = "" if host is None else f" (process {host.pid} on {host.host})"

@@ -14,7 +14,7 @@ from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import CLEAN, OPEN, RECORD_BYTES, Kind, Phase
 from traincope.store.job.looks import read_looks
-from traincope.store.job.manifests import RankInfo, read_rank_info
+from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import COMPACTED, GROUPS_FILE, NAMES_FILE, ROWS_FILE, record_files
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.segments.records import read_records
@@ -82,10 +82,14 @@ class RankSummary:
     pid: int
     ending: str | None
     """As `RankInfo.ending`."""
-    last_ns: int
-    """Wall time of its last record, since the epoch, by the clock of its host; 0 without records."""
+    last_ns: int | None
+    """Wall time of its last record, since the epoch, by the clock of its host; None without records, and if the
+    last ones show no wall time.
+    """
     looked_ns: int | None
-    """Wall time of the last look of its node's agent at its process; None without one."""
+    """Wall time of the last look of its node's agent at its process; None without one, and as `last_ns`."""
+    silent_ns: int
+    """Time from its last record to that look; 0 without one."""
     step: int | None
     """Step under way at the end of its records."""
     doing: str
@@ -100,9 +104,9 @@ class RankSummary:
     problems: tuple[str, ...] = ()
 
     @property
-    def seen_ns(self) -> int:
-        """Latest instant at which its process certainly existed."""
-        return max(self.last_ns, self.looked_ns or 0)
+    def seen_ns(self) -> int | None:
+        """Latest instant at which its process certainly existed; None if unknown."""
+        return max((ns for ns in (self.last_ns, self.looked_ns) if ns is not None), default=None)
 
 
 def summarise_rank(directory: Path) -> RankSummary:
@@ -112,7 +116,9 @@ def summarise_rank(directory: Path) -> RankSummary:
     groups = dense_groups(read_numbered(directory / GROUPS_FILE, version=info.version))
     problems: list[str] = []
     threads, whole = _last_records(directory, problems)
-    main = threads.get(TRAINING_THREAD, np.empty(0, dtype=RECORD_DTYPE))
+    tail = threads.get(TRAINING_THREAD, np.empty(0, dtype=RECORD_DTYPE))
+    ended = info.ending == CLEAN
+    main, to_wall_ns = _newest_step(directory, tail, problems, ended=ended)
     rank = RankTimeline(
         rank=info.coord.rank,
         coords=info.coord.coords,
@@ -126,18 +132,18 @@ def summarise_rank(directory: Path) -> RankSummary:
         last_ns=0,
         observation=observation(info.probes),
     )
-    to_wall_ns = _to_wall_ns(main, info)
     steps = main[(main["kind"] == Kind.STEP) & (main["end_ns"] == OPEN)]
     looks = read_looks(directory)
-    ended = info.ending == CLEAN
+    last_ns = max((last_instant_ns(records) for records in threads.values() if len(records)), default=None)
     return RankSummary(
         rank=rank.rank,
         coords=dict(rank.coords),
         host=info.host.name,
         pid=info.pid,
         ending=info.ending,
-        last_ns=max((last_instant_ns(records) for records in threads.values()), default=-to_wall_ns) + to_wall_ns,
-        looked_ns=looks[-1].at_ns + to_wall_ns if looks else None,
+        last_ns=None if last_ns is None or to_wall_ns is None else last_ns + to_wall_ns,
+        looked_ns=None if not looks or to_wall_ns is None else looks[-1].at_ns + to_wall_ns,
+        silent_ns=max(looks[-1].at_ns - last_ns, 0) if looks and last_ns is not None else 0,
         step=int(steps["step"][-1]) if len(steps) and not ended else None,
         doing=_doing(rank, main),
         waits=() if ended else tuple(_waits(rank, main)),
@@ -184,12 +190,31 @@ def _tail(path: Path) -> NDArray[np.void]:
     return records[plausible(records)]
 
 
-def _to_wall_ns(main: NDArray[np.void], info: RankInfo) -> int:
-    """What to add to a time of the records for wall time. Without a CLOCK record, the rank's begin stands for one."""
-    clocks = main[main["kind"] == Kind.CLOCK]
-    if len(clocks):
-        return int(clocks["value"][-1]) - int(clocks["start_ns"][-1])
-    return info.started_wall_ns - int(main["start_ns"][0]) if len(main) else info.started_wall_ns
+def _newest_step(
+    directory: Path, tail: NDArray[np.void], problems: list[str], *, ended: bool
+) -> tuple[NDArray[np.void], int | None]:
+    """The training thread's last records with the step under way, and what to add to their times for wall time.
+
+    A step of very many records began before the tail. Then its whole segment is read, and at last the one before.
+    """
+    records = tail
+    for number, path in enumerate(reversed(record_files(directory, thread=TRAINING_THREAD)[-2:])):
+        if (ended or _shows_step(records)) and Kind.CLOCK in records["kind"]:
+            break
+        try:
+            whole = read_records(path).records
+        except RunDirectoryError as error:
+            problems.append(str(error))
+            break
+        records = np.concatenate([whole, records]) if number else whole
+    clocks = records[records["kind"] == Kind.CLOCK]
+    return records, int(clocks["value"][-1]) - int(clocks["start_ns"][-1]) if len(clocks) else None
+
+
+def _shows_step(records: NDArray[np.void]) -> bool:
+    """True if a step under way is among the records. CLOCK records lie between steps, and one begins each segment."""
+    steps = records[records["kind"] == Kind.STEP]
+    return bool((steps["end_ns"] == OPEN).any() or (records["kind"][1:] == Kind.CLOCK).any())
 
 
 def _joined(rank: RankTimeline) -> dict[Channel, tuple[int, int]]:

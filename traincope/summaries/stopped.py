@@ -14,6 +14,10 @@ from traincope.summaries.reading import Summaries
 from traincope.timeline.collectives.channels import Channel
 
 Identity = tuple[Channel, int, int]
+PATIENCE_NS = 30_000_000_000
+"""A rank of a running job stands still if it has written no record for this long before the last look at it. Agents
+look only while a job stands still, so an old look says nothing about now.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +36,18 @@ class Stopped:
     step: int | None
     doing: str | None
     """What the first culprit did; None: it has no records."""
-    still_ns: int
-    """Time from the first culprit's last record to the last look at a process; 0 if unknown."""
+    still_ns: int | None
+    """Time from the first culprit's last record to the last look at a process; None if unknown."""
 
 
 def stopped(summaries: Summaries) -> Stopped | None:
-    """Find the culprits. None: no rank waits, all ended cleanly, or they run and no agent has looked at them.
+    """Find the culprits. None: no rank waits, all ended cleanly, a rank that others wait for has failed, or no look of
+    an agent shows that running ranks stand still.
 
     It costs as much as there are ranks and members of the groups in which a rank waits.
     """
     ranks = {rank.rank: rank for rank in summaries.ranks}
-    endings = {rank.ending for rank in ranks.values()}
-    looked = any(rank.looked_ns is not None for rank in ranks.values())
     waiting = {number: rank.waits for number, rank in ranks.items() if rank.waits}
-    if not waiting or endings == {CLEAN} or (endings == {None} and not looked):
-        return None
     absent: dict[Identity, tuple[int, ...]] = {}
     waits_for: dict[int, set[int]] = defaultdict(set)
     calls_of: dict[int, LastCall] = {}
@@ -62,6 +63,12 @@ def stopped(summaries: Summaries) -> Stopped | None:
     awaited = {other for others in waits_for.values() for other in others}
     roots = sorted(other for other in awaited if other not in waiting)
     direct = tuple(sorted(number for number, others in waits_for.items() if others.intersection(roots)))
+    known = [ranks[root] for root in roots if root in ranks]
+    if not any(_stands_still(ranks[number]) for number in direct or waiting):
+        return None
+    seen_ns = max((rank.seen_ns for rank in ranks.values() if rank.seen_ns is not None), default=None)
+    if any(rank.ending not in (None, CLEAN) or not _is_silent(rank, seen_ns) for rank in known):
+        return None
     if not roots:
         return Stopped(
             culprits=(),
@@ -71,10 +78,10 @@ def stopped(summaries: Summaries) -> Stopped | None:
             operation=None,
             step=None,
             doing=None,
-            still_ns=0,
+            still_ns=None,
         )
     first, call = ranks.get(roots[0]), calls_of[roots[0]]
-    seen_ns = max(rank.seen_ns for rank in ranks.values())
+    still_ns = None if first is None or first.last_ns is None or seen_ns is None else seen_ns - first.last_ns
     return Stopped(
         culprits=tuple(roots),
         directly=direct,
@@ -83,8 +90,19 @@ def stopped(summaries: Summaries) -> Stopped | None:
         operation=call.operation,
         step=None if first is None else first.step,
         doing=None if first is None else first.doing,
-        still_ns=0 if first is None else max(seen_ns - first.last_ns, 0),
+        still_ns=still_ns,
     )
+
+
+def _stands_still(rank: RankSummary) -> bool:
+    """True if it ended, or if a look shows that its last record is its newest."""
+    return rank.ending is not None or rank.silent_ns >= PATIENCE_NS
+
+
+def _is_silent(rank: RankSummary, seen_ns: int | None) -> bool:
+    """True if it wrote nothing while looks at other ranks were made: its own host may be lost."""
+    quiet = rank.last_ns is None or seen_ns is None or seen_ns - rank.last_ns >= PATIENCE_NS
+    return quiet or _stands_still(rank)
 
 
 def _absent(call: LastCall, ranks: Mapping[int, RankSummary]) -> tuple[int, ...]:
