@@ -19,7 +19,7 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.cli.main import main
 from traincope.errors import UsageError
-from traincope.events import Phase
+from traincope.events import Kind, Phase
 from traincope.timeline import Timeline
 
 STEPS = 4
@@ -55,6 +55,30 @@ def run(role: str | None, *ranks: Sequence[Row], name: str | None = "rlhf") -> R
     info = replace(built.run.info, settings=settings)
     declared = replace(built, run=replace(built.run, info=info))
     return Run(declared, analyze(declared).ledger)
+
+
+def test_the_warm_up_step_enters_no_share() -> None:
+    """In step 0 the actor works while the trainer waits. In all others both wait for each other, 40 of 100 ns."""
+
+    def rows(first: tuple[str, int], other: str) -> list[Row]:
+        rows, now = [], 0
+        for number, parts in enumerate([(first,), *[((other, 40), ("forward", 60))] * (STEPS - 1)]):
+            began = now
+            for name, ns in parts:
+                is_work = name == "forward"
+                of = (
+                    phase(Phase.FORWARD, now, now + ns, at=number)
+                    if is_work
+                    else waiting(name, now, now + ns, at=number)
+                )
+                rows.append(of)
+                now += ns
+            rows.append(step(number, began, now))
+        return sorted(rows, key=lambda row: (row.start_ns, row.kind != Kind.STEP))
+
+    trainer, actor = rows(("actor", 1000), "actor"), rows(("forward", 1000), "trainer")
+    (found, _) = workflow([run("trainer", trainer), run("actor", actor)]).waits
+    assert (found.ratio, found.worked_ratio, found.waited_ratio) == (0.4, 0.0, 1.0)
 
 
 def test_the_term_is_divided_by_role_and_stays_in_the_one_sum() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import JOB_WAIT
-from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Ints
 from traincope.events import Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
@@ -21,11 +21,9 @@ def job_waits(timeline: Timeline, ledger: Ledger) -> Mapping[str, int]:
     """
     lengths: dict[str, int] = defaultdict(int)
     total_ns = 0
-    for rank, own in zip(ledger.ranks, _of(timeline, ledger), strict=True):
+    for rank, own in zip(ledger.ranks, ranks_of(timeline, ledger), strict=True):
         total_ns += rank.known(JOB_WAIT)[0]
-        steps = rank.timed if JOB_WAIT in rank.every_step else rank.counted
-        records = waits(own)
-        inside = records[np.isin(records["step"], rank.numbers[steps])]
+        inside = timed_waits(own, rank)
         for number, ns in zip(inside["name"].tolist(), _length_ns(inside).tolist(), strict=True):
             lengths[own.name(number)] += ns
     all_ns = sum(lengths.values())
@@ -40,7 +38,16 @@ def waits(rank: RankTimeline) -> NDArray[np.void]:
     return chosen
 
 
-def _of(timeline: Timeline, ledger: Ledger) -> list[RankTimeline]:
+def timed_waits(rank: RankTimeline, ledger: RankLedger) -> NDArray[np.void]:
+    """Return those of `waits` that lie in the steps of the ledger's `job_wait`: the timed ones, without the warm-up."""
+    records = waits(rank)
+    steps = ledger.timed if JOB_WAIT in ledger.every_step else ledger.counted
+    chosen: NDArray[np.void] = records[np.isin(records["step"], ledger.numbers[steps])]
+    return chosen
+
+
+def ranks_of(timeline: Timeline, ledger: Ledger) -> list[RankTimeline]:
+    """Return the timeline's ranks in the ledger's order."""
     ranks = {rank.rank: rank for rank in timeline.ranks}
     return [ranks[rank.rank] for rank in ledger.ranks]
 

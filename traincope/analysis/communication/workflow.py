@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import JOB_WAIT
-from traincope.analysis.communication.job_waits import job_waits, waits
+from traincope.analysis.communication.job_waits import job_waits, ranks_of, timed_waits, waits
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.arrays import Ints
 from traincope.errors import UsageError
@@ -147,20 +147,24 @@ def _union(records: NDArray[np.void]) -> Union:
 def _waits(role: str, run: Analysed, busy: Mapping[str, tuple[_Busy, ...]]) -> Iterator[JobWait]:
     _, wall_ns = _known(run.ledger)
     for awaited, ns in job_waits(run.timeline, run.ledger).items():
-        worked, waited = _meanwhile(run.timeline, awaited, busy.get(awaited, ()))
+        worked, waited = _meanwhile(run, awaited, busy.get(awaited, ()))
         yield JobWait(
             waiting=role, awaited=awaited, ns=ns, ratio=ns / wall_ns, worked_ratio=worked, waited_ratio=waited
         )
 
 
-def _meanwhile(timeline: Timeline, awaited: str, ranks: Sequence[_Busy]) -> tuple[float | None, float | None]:
-    """Shares of the waits for a job in which its ranks worked, and in which they waited for jobs themselves."""
-    recorded = worked = waited = 0
-    for waiting in timeline.ranks:
-        records = waits(waiting)
-        named = np.array([waiting.name(number) == awaited for number in records["name"].tolist()], dtype=bool)
-        starts, ends = (records[named][side].astype(np.int64) for side in ("start_ns", "end_ns"))
-        for each in ranks:
-            within = each.shares_ns(starts, ends)
-            recorded, worked, waited = recorded + within[0], worked + within[1], waited + within[2]
+def _meanwhile(run: Analysed, awaited: str, ranks: Sequence[_Busy]) -> tuple[float | None, float | None]:
+    """Shares of the waits for a job in which its ranks worked, and in which they waited for jobs themselves.
+
+    It costs as much as there are waits, times the ranks of the awaited job: each needs one search for all waits.
+    """
+    found = []
+    for ledger, waiting in zip(run.ledger.ranks, ranks_of(run.timeline, run.ledger), strict=True):
+        records = timed_waits(waiting, ledger)
+        is_for = np.array([waiting.name(number) == awaited for number in records["name"].tolist()], dtype=bool)
+        found.append(records[is_for])
+    named = np.concatenate(found)
+    starts, ends = (named[side].astype(np.int64) for side in ("start_ns", "end_ns"))
+    within = [each.shares_ns(starts, ends) for each in ranks]
+    recorded, worked, waited = (sum(shares) for shares in zip(*within, strict=True)) if within else (0, 0, 0)
     return (worked / recorded, waited / recorded) if recorded else (None, None)
