@@ -1,9 +1,10 @@
 """FLOPs per token of models with frozen weights, from the number of their products."""
 
 import pytest
+import torch
 from torch import nn
 
-from traincope.integrations.model_rates import products_of
+from traincope.integrations.model_rates import configured_rates, products_of
 
 WIDTH, INNER, LAYERS, VOCABULARY, RANK = 8, 24, 3, 50, 2
 ATTENTION, FEED_FORWARD, HEAD = 4 * WIDTH**2, 3 * WIDTH * INNER, WIDTH * VOCABULARY
@@ -79,3 +80,37 @@ def test_adapters_leave_two_products_of_frozen_weights(adapted: tuple[str, ...])
     adapters = 6 * LAYERS * len(adapted) * 2 * RANK * WIDTH
     first_adapters = len(adapted) * RANK * WIDTH
     assert products_of(model).flops == frozen + adapters - 2 * (reads_input + first_adapters)
+
+
+def test_a_packed_weight_counts_as_the_matrix_it_holds() -> None:
+    """bitsandbytes stores two values of 4 bits per byte, in one column; ZeRO-3 leaves an empty placeholder."""
+    matrix = linear(WIDTH, INNER)
+    for shape in ((WIDTH * INNER // 2, 1), (0,)):
+        matrix.weight = nn.Parameter(torch.zeros(shape, dtype=torch.uint8), requires_grad=False)
+        assert products_of(nn.Sequential(matrix)).flops == 2 * WIDTH * INNER
+
+
+class Conv1D(nn.Module):
+    """The matrix of GPT-2, in the form that transformers gives it."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape), requires_grad=False)
+
+
+class Gpt2(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.h = nn.ModuleList([Conv1D(shape)])
+        self.attn = Attention()
+
+    class config:  # noqa: N801
+        @staticmethod
+        def to_dict() -> dict[str, object]:
+            shape = {"n_embd": WIDTH, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": VOCABULARY}
+            return {"model_type": "gpt2", **shape}
+
+
+def test_a_sharded_conv1d_has_no_rates() -> None:
+    assert configured_rates(Gpt2((WIDTH, WIDTH))) is not None
+    assert configured_rates(Gpt2((WIDTH**2,))) is None

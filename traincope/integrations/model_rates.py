@@ -25,7 +25,7 @@ NO_LIMIT = 2**31
 
 def configured_rates(model: Any) -> Rates | None:
     """Rates of forward and backward; None for a configuration without a formula, and for frozen weights of modules that
-    are not understood: experts, unusual attention.
+    are not understood: experts, unusual attention, sharded Conv1D.
 
     They are those of whole sequences: attention in windows that are shorter than the longest sequence has no formula.
     """
@@ -38,7 +38,7 @@ def configured_rates(model: Any) -> Rates | None:
     rates = model_rates(shape)
     if all(weight.requires_grad for weight in model.parameters()):
         return rates
-    if shape.experts:
+    if shape.experts or any(map(_is_sharded, model.modules())):
         return None
     products = products_of(model)
     if products.num_attention != shape.layers:
@@ -75,7 +75,7 @@ class Products:
         """Add a module's products. `gradient`: its input needs a gradient. Returns whether its output needs one."""
         if _is_matrix(module):
             weight: Any = module.weight
-            self.flops += 2 * weight.numel() * (1 + gradient + weight.requires_grad)
+            self.flops += 2 * _size(module) * (1 + gradient + weight.requires_grad)
         parts = list(_parts(module))
         inner = [part for part in parts if any(map(_is_matrix, part.modules()))]
         if len(inner) > 1 and all(map(_is_projection, inner)):
@@ -99,6 +99,16 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
 
 def _is_matrix(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or type(module).__name__ == CONV1D
+
+
+def _size(matrix: Any) -> int:
+    """Elements of the whole matrix. A packed weight (bitsandbytes) has fewer, a sharded one (ZeRO-3) may have none."""
+    return int(matrix.in_features * matrix.out_features if isinstance(matrix, nn.Linear) else matrix.weight.numel())
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """True for a Conv1D whose size is lost: a placeholder or a flat shard instead of its weight."""
+    return type(module).__name__ == CONV1D and next(module.parameters()).ndim != 2
 
 
 def _is_projection(module: nn.Module) -> bool:
