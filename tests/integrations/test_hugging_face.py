@@ -78,6 +78,15 @@ def test_the_configuration_gives_the_counted_flops_of_frozen_weights(folder: Pat
     assert counted < 0.8 * (6 * WEIGHTS * TOKENS + ATTENTION)
 
 
+def test_packed_documents_log_tokens_and_no_squared_lengths(folder: Path, recorded: Training) -> None:
+    """With positions that begin again, a row of 16 tokens is two documents, whose lengths the callback cannot know."""
+    assert logged(recorded.timeline, 0)["step_formula_squared_lengths"][0] == [32.0 * 16] * 2
+    packed = train(folder / "packed", "hugging_face", "hugging_face", "packed")
+    assert logged(packed.timeline, 0)["step_tokens"] == {step: [32.0, 32.0] for step in range(6)}
+    assert "step_formula_squared_lengths" not in logged(packed.timeline, 0)
+    assert configured_flops(packed.timeline, steps=range(6), experts=None) is None
+
+
 def test_the_logged_values_have_their_step_and_the_run_has_its_names(recorded: Training) -> None:
     losses = [float.fromhex(loss) for loss in recorded.results[0]["losses"]]
     values = logged(recorded.timeline, 0)

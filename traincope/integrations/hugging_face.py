@@ -16,6 +16,8 @@ SUMMARY = "train_runtime"
 """Name in the values that the Trainer logs once, after its last step."""
 ACCELERATE_PARALLELISM = "ACCELERATE_USE_PARALLELISM_CONFIG"
 """Variable by which `accelerate launch` sets the parallelism."""
+PACKED = ("position_ids", "cu_seq_lens_q")
+"""Inputs of a model by which a row may hold several documents, as those of DataCollatorWithFlattening."""
 
 
 def _tensor_parallel_size(model: Any, args: Any) -> int | None:
@@ -33,7 +35,7 @@ def _tensor_parallel_size(model: Any, args: Any) -> int | None:
 
 
 class _TokenCount:
-    """Hook that logs the tokens of each forward, and their squared lengths in whole sequences.
+    """Hook that logs the tokens of each forward, and their squared lengths if each row is one sequence.
 
     In a copy or a pickle of the model it logs nothing.
     """
@@ -45,14 +47,16 @@ class _TokenCount:
 
     def __call__(self, module: Any, _args: Any, inputs: dict[str, Any]) -> None:
         if self._same_tokens and not is_compiling() and module.training and module.main_input_name in inputs:
-            self._log(inputs[module.main_input_name])
+            self._log(inputs[module.main_input_name], inputs)
 
     def __reduce__(self) -> tuple[type["_TokenCount"], tuple[()]]:
         return _TokenCount, ()
 
-    def _log_tokens(self, inputs: Any) -> None:
-        tokens = inputs.numel() / (self._same_tokens or 1)
-        traincope.log(step_tokens=tokens, step_squared_lengths=tokens * inputs.shape[-1])
+    def _log_tokens(self, rows: Any, inputs: dict[str, Any]) -> None:
+        tokens = rows.numel() / (self._same_tokens or 1)
+        traincope.log(step_tokens=tokens)
+        if all(inputs.get(name) is None for name in PACKED):
+            traincope.log(step_formula_squared_lengths=tokens * rows.shape[-1])
 
 
 def _describe_rates(model: Any, args: Any) -> None:

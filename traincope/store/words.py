@@ -108,6 +108,7 @@ VALUES = frozenset(
         "redundant_flops",
         "step_tokens",
         "step_squared_lengths",
+        "step_formula_squared_lengths",
     }
 )
 """Values that `traincope train` logs, and values that give the size of a step."""

@@ -1,8 +1,9 @@
 """Six steps of a tiny Llama with transformers' Trainer: 2 sequences of 16 tokens per microbatch, 2 microbatches.
 
 Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, `joined` for the same inside a run of
-the script, `frozen` for a training of the last layer alone, or `fails` for an error of rank 0 in its third step; a
-tracker, or `none`. With a tracker, the data wait for the first numbers of the agent.
+the script, `frozen` for a training of the last layer alone, `packed` for two documents per sequence, or
+`fails` for an error of rank 0 in its third step; a tracker, or `none`. With a tracker, the data wait for the first
+numbers of the agent.
 """
 
 import sys
@@ -30,7 +31,8 @@ config = LlamaConfig(
 )
 model = LlamaForCausalLM(config)
 tokens = torch.randint(0, 128, (64, 16), generator=torch.Generator().manual_seed(1))
-dataset = WaitingRows([{"input_ids": row, "labels": row} for row in tokens], folder, tracker, before=16)
+positions = {"position_ids": torch.arange(16) % 8} if mode == "packed" else {}
+dataset = WaitingRows([{"input_ids": row, "labels": row, **positions} for row in tokens], folder, tracker, before=16)
 arguments = TrainingArguments(
     folder,
     per_device_train_batch_size=2,

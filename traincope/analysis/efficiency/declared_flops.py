@@ -5,8 +5,9 @@ declare rates (`plan.rates`), which are multiplied by amounts: tokens, squared d
 `run.log(step_tokens=..., step_squared_lengths=...)` logs the amounts: each rank logs its share of one step, and the
 shares add up. Without logged squared lengths, documents count as equally long in every step.
 
-A framework's callback gives rates by the model's configuration (`formula_flops_per_token`, ...). They are used only if
-the FLOPs were neither declared nor counted.
+A framework's callback gives rates by the model's configuration (`formula_flops_per_token`, ...), and the squared
+lengths of rows as `step_formula_squared_lengths`. They are used only if the FLOPs were neither declared nor counted.
+Squared lengths that the training gives win over the callback's.
 """
 
 from collections import defaultdict
@@ -27,6 +28,8 @@ CONFIGURED = "by the formula of the model's configuration, causal attention halv
 FORMULA_TOKEN, FORMULA_SQUARED_LENGTH = "formula_flops_per_token", "formula_flops_per_squared_length"
 FORMULA_ROUTED_TOKEN, FORMULA_DTYPE = "formula_flops_per_routed_token", "formula_flops_dtype"
 """Settings that hold the rates of the model's configuration, and the dtype of its products."""
+FORMULA_SQUARED_LENGTHS = "formula_squared_lengths"
+"""Amount of a callback, logged as `step_formula_squared_lengths`."""
 LOGGED = "step_{}"
 """Name of an amount in the log. The plain name `tokens` often is the sum since the beginning."""
 MAX_AMOUNT = 1e50
@@ -137,7 +140,8 @@ def configured_flops(
         squared_length=positive(settings.get(FORMULA_SQUARED_LENGTH)) or 0.0,
         routed_token=positive(settings.get(FORMULA_ROUTED_TOKEN)) or 0.0,
     )
-    flops, dtype = _by_rates(timeline, rates, steps, experts), settings.get(FORMULA_DTYPE)
+    squares = mean_amount(timeline, FORMULA_SQUARED_LENGTHS, steps=steps)
+    flops, dtype = _by_rates(timeline, rates, steps, experts, squares=squares), settings.get(FORMULA_DTYPE)
     if isinstance(flops, str):
         return None
     return replace(flops, convention=CONFIGURED, dtype=dtype if isinstance(dtype, str) else None)
@@ -159,13 +163,19 @@ def _rates(token: float, settings: Mapping[str, object]) -> Rates:
 
 
 def _by_rates(
-    timeline: Timeline, rates: Rates, steps: Collection[int], experts: ExpertLoads | None
+    timeline: Timeline,
+    rates: Rates,
+    steps: Collection[int],
+    experts: ExpertLoads | None,
+    *,
+    squares: float | None = None,
 ) -> DeclaredFlops | str:
-    """Multiply rates by amounts. Amounts that were logged win over declared ones."""
+    """Multiply rates by amounts. Amounts that were logged win over declared ones, and those over `squares`."""
     settings = timeline.run.info.settings
     logged = {name: mean_amount(timeline, name, steps=steps) for name in (TOKENS, SQUARED_LENGTHS)}
     logged[ROUTED_TOKENS] = None if experts is None else experts.rows * job_scale(timeline)
     amounts = {name: value or positive(settings.get(f"{name}_per_step")) for name, value in logged.items()}
+    amounts[SQUARED_LENGTHS] = amounts[SQUARED_LENGTHS] or squares
     rate_of = {TOKENS: rates.token, SQUARED_LENGTHS: rates.squared_length, ROUTED_TOKENS: rates.routed_token}
     for name, rate in rate_of.items():
         if rate and amounts[name] is None:
