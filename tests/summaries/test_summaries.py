@@ -1,17 +1,21 @@
 """Job summaries of hand-made ranks, whose culprits are known."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.scale.replay import Plan
 from traincope.analysis.verdict.findings import FindingKind
-from traincope.errors import EmptyRunError
+from traincope.errors import DataError, EmptyRunError
 from traincope.events import FORMAT_VERSION, NO_PEER, OPEN, Kind, Phase
 from traincope.report import summary_document
+from traincope.store import read_run, reading
 from traincope.store.job.looks import Look, append_look
 from traincope.store.layout import (
     GROUPS_FILE,
@@ -91,10 +95,8 @@ def write_rank(
     return directory
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+def write_job(root: Path) -> Path:
     """Rank 2 computes in step 90, after three collectives; the others wait in the fourth. Rank 1 is slow."""
-    root = tmp_path / "run"
     root.mkdir()
     card = {"version": FORMAT_VERSION, "id": "job", "world_size": RANKS, "mesh": {"dp": RANKS}, "settings": {}}
     (root / RUN_FILE).write_text(json.dumps(card | {"started_wall_ns": 0, "versions": {}, "command": "train.py"}))
@@ -103,6 +105,11 @@ def run(tmp_path: Path) -> Path:
             root, rank, calls=3 + (rank != 2), waits=rank != 2, work_ns=800_000_000 if rank == 1 else 500_000_000
         )
     return root
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_job(tmp_path / "run")
 
 
 def test_the_rank_that_waits_for_nobody_and_is_waited_for_is_the_culprit(run: Path) -> None:
@@ -255,12 +262,50 @@ def test_steps_without_detail_enter_no_term_and_no_comparison(run: Path) -> None
     assert slow.late_ns == pytest.approx(300_000_000)
 
 
+def test_rows_of_light_steps_alone_have_a_mean_step_and_nothing_to_compare(run: Path) -> None:
+    for rank in WORLD:
+        path = rank_directory(run, attempt=0, rank=rank) / ROWS_FILE
+        path.write_text(
+            "".join(f"{json.dumps([*json.loads(line)[:5], {}])}\n" for line in path.read_text().splitlines())
+        )
+    job = job_summary(read_summaries(run))
+    assert (job.mean_step_ns, job.terms_ns, job.slow.ranks, job.slow.steps) == (STEP_NS, {}, (), 0)
+
+
 def test_any_executor_gives_the_same_summaries(run: Path) -> None:
     def document(summaries: Summaries) -> str:
         return json.dumps(summary_document(job_summary(summaries)))
 
     with ThreadPoolExecutor(2) as executor:
         assert document(read_summaries(run, executor=executor)) == document(read_summaries(run))
+
+
+class Elsewhere(ThreadPoolExecutor):
+    """Workers of a host that lacks the run."""
+
+    def map(self, function: Any, tasks: Any, **_: Any) -> Any:  # type: ignore[override]
+        return super().map(function, [[Path("/elsewhere") / path.name for path in task] for task in tasks])
+
+
+def test_workers_that_do_not_see_the_run_are_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "RANKS_PER_TASK", 1)
+    with Elsewhere(1) as executor:
+        with pytest.raises(DataError, match=f"the workers do not see {run}"):
+            read_summaries(run, executor=executor)
+        with pytest.raises(DataError, match=f"the workers do not see {run}"):
+            read_run(run, executor=executor)
+
+
+def test_workers_with_another_working_directory_read_a_relative_path(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's workers have their own."""
+    monkeypatch.setattr(reading, "RANKS_PER_TASK", 1)
+    monkeypatch.chdir(run.parent)
+    context = get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=os.chdir, initargs=("/",)) as executor:
+        assert [rank.rank for rank in read_summaries(run.name, executor=executor).ranks] == [*WORLD]
+        assert [rank.rank for rank in read_run(run.name, executor=executor).ranks] == [*WORLD]
 
 
 def test_damaged_lines_and_merged_rows_are_left_out(run: Path) -> None:

@@ -172,14 +172,16 @@ def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecord
     """Open a run directory, also while it is being written or after its writers were killed.
 
     `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and
-    must see the same files; without it, this process does. Raises NotARunError, EmptyRunError or VersionError, each
-    with advice. Damage to single ranks does not raise: it is listed in `problems`.
+    must see the same files; without it, this process does. Raises NotARunError, EmptyRunError or VersionError, and
+    DataError if the workers see no rank, each with advice. Damage to single ranks does not raise: it is listed in
+    `problems`.
     """
     root = find_run(Path(path))
     info = read_run_info(root)
     if info.imported and (root / LOGBOOK_FILE).is_file():
         return _logged(root, info)
-    numbered = {n: p for p in root.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
+    place = root.absolute()  # workers may have another working directory
+    numbered = {n: p for p in place.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
     number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
     directories = sorted(attempts[-1].glob("rank-*")) if attempts else []
     ranks, problems = _read_all(directories, attempt=number, executor=executor)
@@ -242,7 +244,17 @@ def _read_all(
     for found, unreadable in executor.map(partial(_read_ranks, attempt=attempt), tasks):
         ranks += found
         problems += unreadable
+    if not ranks and _read_ranks(directories[:1], attempt=attempt)[0]:
+        raise unseen_by_workers(directories[0].parent)
     return ranks, problems
+
+
+def unseen_by_workers(path: Path) -> DataError:
+    """The error of an executor that reads nothing where this process reads ranks."""
+    return DataError(
+        f"the workers do not see {path}, and this process does; put the run on a file system of all workers, or read "
+        "it with --processes"
+    )
 
 
 def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from traincope.errors import EmptyRunError, RunDirectoryError
 from traincope.store.job.manifests import RunInfo, read_run_info
-from traincope.store.layout import attempt_number, rank_number
-from traincope.store.reading import find_run
+from traincope.store.layout import ROWS_FILE, attempt_number, rank_number
+from traincope.store.reading import find_run, unseen_by_workers
 from traincope.summaries.rank import RankSummary, summarise_rank
 
 RANKS_PER_TASK = 64
@@ -37,16 +37,22 @@ def count_ranks(path: str | Path) -> int:
     return len(_directories(find_run(Path(path)))[0])
 
 
+def has_rows(path: str | Path) -> bool:
+    """Return whether any rank of the last attempt has rows: an agent ran. Raises like `find_run`."""
+    return any((directory / ROWS_FILE).is_file() for directory in _directories(find_run(Path(path)))[0])
+
+
 def read_summaries(
     path: str | Path, *, executor: Executor | None = None, progress: Progress | None = None
 ) -> Summaries:
     """Read the summary of every rank. `executor`: its workers read; they must see the same files. None: this process.
 
-    Raises NotARunError, EmptyRunError or VersionError as `read_run` does. Damage to single ranks is in `problems`.
+    Raises NotARunError, EmptyRunError, VersionError or DataError as `read_run` does. Damage to single ranks is in
+    `problems`.
     """
     root = find_run(Path(path))
     info = read_run_info(root)
-    directories, attempts = _directories(root)
+    directories, attempts = _directories(root.absolute())  # workers may have another working directory
     if not directories:
         raise EmptyRunError(f"{root} holds no rank; try again once training has begun")
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
@@ -60,6 +66,8 @@ def read_summaries(
         num_read += len(task)
         if progress is not None:
             progress(num_read, len(directories))
+    if not ranks and _summarise(directories[:1])[0]:
+        raise unseen_by_workers(root)
     present = {rank.rank for rank in ranks}
     missing = () if info.imported else tuple(rank for rank in range(info.world_size) if rank not in present)
     return Summaries(
