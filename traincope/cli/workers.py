@@ -41,6 +41,8 @@ def read_progress() -> Iterator[OnRead]:
     """Show the number of ranks that were read, on a terminal's standard error."""
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("ranks"), TimeElapsedColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=False
+    ) as progress:  # a thread that refreshes would run while a pool forks
         task = progress.add_task("reading", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        yield lambda done, total: progress.update(task, completed=done, total=total, refresh=True)
