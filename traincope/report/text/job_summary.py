@@ -22,6 +22,7 @@ def render_summary(document: SummaryDocument, console: Console) -> None:
     if document["mean_step_ns"]:
         console.print()
         console.print(text(f"WHERE THE TIME WENT  mean step {duration(document['mean_step_ns'])}", style="bold"))
+    if document["terms_ns"]:
         rows = table("term", "share", "ms per step")
         total_ns = sum(document["terms_ns"].values())
         for term, ns in document["terms_ns"].items():
