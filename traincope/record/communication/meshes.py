@@ -20,8 +20,6 @@ class Meshes:
         self._patches = Patches()
         self._meshes: list[weakref.ref[Any]] = []
         self._recorder: Recorder | None = None
-        self._used: set[str] = set()
-        """Axes whose groups had collectives."""
 
     def install(self, recorder: Recorder) -> None:
         import torch.distributed as dist
@@ -43,17 +41,10 @@ class Meshes:
     def remove(self) -> None:
         self._patches.restore()
         self._meshes.clear()
-        self._used.clear()
 
     def axis_of(self, group_name: str, size: int) -> str | None:
         """Return the mesh dimension with that group. The newest mesh with such a dimension decides."""
-        axis = self._find(group_name, size)
-        if axis is not None:
-            self._used.add(axis)
         self._note()
-        return axis
-
-    def _find(self, group_name: str, size: int) -> str | None:
         for mesh in reversed(self._usable()):
             for axis in mesh.mesh_dim_names:
                 if mesh[axis].size() == size and mesh.get_group(axis).group_name == group_name:
@@ -72,13 +63,13 @@ class Meshes:
         """Record the largest mesh, and this rank's coordinate on it.
 
         A training may view the same ranks by several meshes: torchtitan has one for weights and one for experts, also
-        in a model without experts. The one with most axes decides, then the one whose axes have collectives, or the
-        newest.
+        in a model without experts. The one with most axes decides, then the one with most real groups, or the newest.
+        All this is the same on all ranks, whichever axes a rank uses.
         """
         meshes = self._usable()
         if self._recorder is None or not meshes:
             return
-        largest = max(reversed(meshes), key=self._order)
+        largest = max(reversed(meshes), key=_order)
         names = [str(name) for name in largest.mesh_dim_names]
         coords = dict(zip(names, largest.get_coordinate(), strict=True))
         mesh = dict(zip(names, largest.shape, strict=True))
@@ -86,10 +77,17 @@ class Meshes:
             self._recorder.mesh, self._recorder.coords = mesh, coords
             self._recorder.write_metadata()
 
-    def _order(self, mesh: Any) -> tuple[int, int, int, int]:
-        """Sort key of meshes: ranks, axes of more than one rank, those of them with collectives, axes."""
-        axes = [str(name) for name, size in zip(mesh.mesh_dim_names, mesh.shape, strict=True) if size > 1]
-        return mesh.size(), len(axes), len(self._used.intersection(axes)), len(mesh.mesh_dim_names)
+
+def _order(mesh: Any) -> tuple[int, int, int, int]:
+    """Sort key of meshes: ranks, axes of more than one rank, those of them with a real group, axes.
+
+    torchtitan gives the axes of an unused mesh groups of the fake backend, which send nothing.
+    """
+    import torch.distributed as dist
+
+    axes = [name for name, size in zip(mesh.mesh_dim_names, mesh.shape, strict=True) if size > 1]
+    real = [name for name in axes if dist.get_backend(mesh.get_group(name)) != "fake"]
+    return mesh.size(), len(axes), len(real), len(mesh.mesh_dim_names)
 
 
 def _is_usable(mesh: Any) -> bool:
