@@ -117,14 +117,14 @@ def test_two_processes_give_the_same_run_as_one(tmp_path: Path, monkeypatch: pyt
 FORKED = """
 import sys, threading
 from pathlib import Path
-from traincope import executors
+from traincope.executors import start_method
 from traincope.ingest import import_traces, importing
 importing.WORTH_A_PROCESS = 0
 files = sorted(map(Path, sys.argv[2:]))
-print(executors.start_method(), len(import_traces(files, Path(sys.argv[1]), processes=2)))
+print(start_method(), len(import_traces(files, Path(sys.argv[1]), processes=2)))
 other = threading.Event()
 threading.Thread(target=other.wait, daemon=True).start()
-print(executors.start_method())
+print(start_method())
 """
 
 
