@@ -44,7 +44,10 @@ class RankFailed(Exception):
 
 
 class Pool:
-    """`size` processes, started when first needed. They are forked before any thread or group exists."""
+    """`size` processes, started when first needed. They are forked before any thread or group exists.
+
+    Ranks of all pools have the environment of the first pool's start, because the server that forks them has it.
+    """
 
     def __init__(self, size: int, *, patience: float = 1.0) -> None:
         """`patience` is a factor on all time limits."""
@@ -84,6 +87,7 @@ class Pool:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise the server's torch starts threads
         context.set_forkserver_preload(PRELOADED)
         self._directory = tempfile.mkdtemp(prefix="traincope-pool-")
         for rank in range(self.size):
