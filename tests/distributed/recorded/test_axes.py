@@ -188,7 +188,6 @@ def test_replicas_of_tensor_parallel_parts(four_ranks: Pool, tmp_path: Path) -> 
 
 
 @pytest.mark.sweep
-@pytest.mark.sweep
 def test_replicas_of_context_parallel_ranks(four_ranks: Pool, tmp_path: Path) -> None:
     """Gradients are one bucket, averaged over replicas and parts of sequences at once. Parameters do not move.
 

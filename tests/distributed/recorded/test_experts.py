@@ -64,7 +64,6 @@ def test_rows_travel_to_their_experts_and_back_in_both_passes_after_their_number
 
 
 @pytest.mark.sweep
-@pytest.mark.sweep
 def test_rows_of_a_capacity_have_a_fixed_number_that_is_not_sent(two_ranks: Pool, tmp_path: Path) -> None:
     """Each expert has ceil(1.0 x S x K / E) rows for each sequence, taken or not."""
     measured = recorded(two_ranks, tmp_path, ParallelConfig(fsdp=2, ep=2), replace(CAPPED, shared=False))
