@@ -31,8 +31,10 @@ training_batches = trainer.training_batches
 train, write_data, loss_of = Trainer.steps, Writer.write_data, Trainer._loss
 
 
-def moved_batches(*arguments: Any, done: int = 0, **settings: Any) -> Any:
-    return training_batches(*arguments, done=done + MOVED if done else 0, **settings)
+def moved_batches(*arguments: Any, done: int = 0, passed_over: int = 0, **settings: Any) -> Any:
+    """As many batches as the engine asks for: of fewer, it would ask again for ever."""
+    passed_over += MOVED if done else 0
+    return training_batches(*arguments, done=done, passed_over=passed_over, **settings)
 
 
 def steps(training: Trainer) -> Iterator[StepResult]:
