@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def train(directory: Path, fault: str) -> Outcome:
     try:
         code = _code(process, truths)
     finally:
-        _kill(process)
+        _kill(process, directory)
     effect = HANGS if code is None else FAILS if code else ENDS
     return Outcome(effect=effect, output=log.read_text(errors="replace"), truths=read_truths(truths))
 
@@ -101,17 +102,18 @@ def _ends(truths: Path) -> bool:
     return all(EFFECTS[truth.fault] != HANGS for truth in read_truths(truths))
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill torchrun first, so that it starts nothing, and then its ranks, which have sessions of their own."""
-    children = subprocess.run(
-        ["pgrep", "-P", str(process.pid)], check=False, capture_output=True, text=True
-    ).stdout.split()
-    for pid in (process.pid, *map(int, children)):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+def _kill(process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Kill torchrun first, so that it starts nothing, and then all that has its directory as an argument.
+
+    Ranks have sessions of their own, and a worker of a loader that is stuck does not see that its rank has ended.
+    """
+    process.kill()
     process.wait()
+    while pids := subprocess.run(["pgrep", "-f", f"{directory}$"], check=False, capture_output=True, text=True).stdout:
+        for pid in map(int, pids.split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def culprits(fault: str) -> tuple[int, ...]:
