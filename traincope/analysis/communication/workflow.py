@@ -89,7 +89,7 @@ def workflow(runs: Sequence[Analysed]) -> Workflow:
 
 
 def _roles(runs: Sequence[Analysed]) -> tuple[str, ...]:
-    """The role of each run; its id if it has none. Roles of several runs are told apart by their ids."""
+    """Return the role of each run; its id if it has none. A role that several runs have gets their ids."""
     infos = [run.timeline.run.info for run in runs]
     roles = [str(info.settings.get(ROLE) or info.id) for info in infos]
     counts = Counter(roles)
@@ -114,7 +114,7 @@ def _job(role: str, run: Analysed) -> Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Busy:
-    """What a rank's training thread did, as unions of intervals."""
+    """Activity of a rank's training thread, as unions of intervals."""
 
     recorded: Union
     """From its first record to its last instant."""

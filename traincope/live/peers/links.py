@@ -58,29 +58,45 @@ class CpuMeter:
         return seconds
 
 
-class ParentLink:
-    """Connection to the parent in the tree of agents: sums go up, results come down."""
+class Connection:
+    """Connection to another agent on a thread of its own."""
 
     def __init__(
-        self, channel: Channel, member: Member, *, reduction: Reduction, meter: CpuMeter, interval_seconds: float
+        self, channel: Channel, member: Member, *, meter: CpuMeter, interval_seconds: float, thread_name: str
     ) -> None:
+        """`meter`: counts the CPU time of the exchanges."""
         self.member = member
-        self._channel, self._reduction, self._meter = channel, reduction, meter
-        self._interval_seconds, self._clock = interval_seconds, ParentClock()
+        self._channel, self._meter, self._interval_seconds = channel, meter, interval_seconds
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=guard(self._run), daemon=True, name="traincope-parent")
+        self._thread = threading.Thread(target=guard(self._run), daemon=True, name=thread_name)
 
     def start(self) -> None:
         self._thread.start()
 
     @property
     def works(self) -> bool:
-        """False before the start, and once the parent refused a message or did not answer."""
+        """False before the start, and once the other agent refused a message or did not answer."""
         return self._thread.is_alive()
 
     def finish(self) -> None:
-        """End after the next exchange."""
+        """End after the next exchange, on the connection's thread."""
         self._ending.set()
+
+    def _run(self) -> None:
+        """Exchange messages until the end, and close the channel."""
+        raise NotImplementedError
+
+
+class ParentLink(Connection):
+    """Connection to the parent in the tree of agents: sums go up, results come down."""
+
+    def __init__(
+        self, channel: Channel, member: Member, *, reduction: Reduction, meter: CpuMeter, interval_seconds: float
+    ) -> None:
+        super().__init__(
+            channel, member, meter=meter, interval_seconds=interval_seconds, thread_name="traincope-parent"
+        )
+        self._reduction, self._clock = reduction, ParentClock()
 
     def _run(self) -> None:
         pause_seconds = self._interval_seconds
@@ -113,8 +129,8 @@ class ParentLink:
         return answer
 
 
-class Link:
-    """Connection to one witness."""
+class Link(Connection):
+    """Connection to one witness. Its last exchange takes leave."""
 
     def __init__(
         self,
@@ -125,24 +141,10 @@ class Link:
         meter: CpuMeter,
         interval_seconds: float,
     ) -> None:
-        """`newest`: the copies to send. `meter`: counts the CPU time of sending."""
-        self.member = member
-        self._channel, self._newest, self._meter, self._interval_seconds = channel, newest, meter, interval_seconds
+        """`newest`: the copies to send."""
+        super().__init__(channel, member, meter=meter, interval_seconds=interval_seconds, thread_name="traincope-link")
+        self._newest = newest
         self._sent: dict[Part, RankCopy] = {}
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=guard(self._run), daemon=True, name="traincope-link")
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def works(self) -> bool:
-        """False before the start, and once the witness refused a message or did not answer."""
-        return self._thread.is_alive()
-
-    def finish(self) -> None:
-        """Send the newest copies, take leave and end, on the link's thread."""
-        self._ending.set()
 
     def join(self, seconds: float) -> None:
         """Wait for the end."""

@@ -1,4 +1,4 @@
-"""Jobs that work together, as a document and as text: who waits for whom, and what the awaited job did meanwhile."""
+"""Jobs that work together, as a document and as text: who waits for whom, and what the awaited job did then."""
 
 from collections.abc import Iterator, Sequence
 

@@ -164,7 +164,7 @@ def _job_wait(timeline: Timeline, ledger: Ledger) -> Weighted:
             confidence=MEDIUM,
             evidence=f"training waits {percent(largest)} of step time for other jobs: {awaited}",
             advice=with_gain(
-                "Report the jobs together to see what they did meanwhile. Give them more GPUs, or let them work ahead",
+                "Report the jobs together to see what they did then. Give them more GPUs, or let them work ahead",
                 largest,
             ),
             estimated_gain_ratio=largest,
