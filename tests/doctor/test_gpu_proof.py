@@ -59,7 +59,7 @@ def lengthen(trace: Path, correlation: int, microseconds: float) -> None:
 
 
 def test_run_and_trace_of_a_virtual_gpu_are_equal(place: Path) -> None:
-    proof = judge_training(place, steps=1)
+    proof = judge_training(place, steps=range(1, 2))
     assert proof.problems == ()
     assert [(row.part, row.ledger_ns) for row in proof.by_marks] == [(row.part, row.trace_ns) for row in proof.by_marks]
     assert [row.part for row in proof.by_marks] == list(PARTS)
@@ -71,7 +71,7 @@ def test_run_and_trace_of_a_virtual_gpu_are_equal(place: Path) -> None:
 def test_an_error_of_5_percent_of_the_step_fails_and_names_the_terms(place: Path) -> None:
     """Forward's kernel on rank 1 ends 4 us later, and backward begins then."""
     lengthen(place / trace_name(1), FORWARD_KERNEL, 4)
-    proof = proof_of(judge_training(place, steps=1))
+    proof = proof_of(judge_training(place, steps=range(1, 2)))
     failed = {check.name: check.difference for check in proof.checks if not check.passed}
     assert list(failed) == ["forward", "backward"]
     assert failed["forward"] == Difference(
@@ -85,7 +85,7 @@ def test_a_collective_that_the_recorder_missed_fails(place: Path) -> None:
     call = next(each for each in document["traceEvents"] if each["name"] == "record_param_comms")
     wait = {**call, "args": {**call["args"], "Collective name": "wait"}}
     (place / trace_name(0)).write_text(json.dumps({"traceEvents": [*document["traceEvents"], call, wait]}))
-    found = judge_training(place, steps=1).collectives
+    found = judge_training(place, steps=range(1, 2)).collectives
     assert found == Collectives(recorded=2, traced=3, nccl_kernels=2, equal=False)
 
 
@@ -97,7 +97,7 @@ def test_a_transfer_between_gpus_needs_kernels_of_nccl() -> None:
 
 
 def test_steps_that_marks_do_not_measure_are_a_problem(place: Path) -> None:
-    problems = judge_training(place, steps=3).problems
+    problems = judge_training(place, steps=range(1, 4)).problems
     assert [problem.reason for problem in problems] == [
         f"the ledger of rank {rank} lacks 2 steps of 3 (steps 2, 3)" for rank in range(2)
     ]
@@ -105,7 +105,7 @@ def test_steps_that_marks_do_not_measure_are_a_problem(place: Path) -> None:
 
 def test_a_trace_without_a_gpu_is_a_problem(place: Path) -> None:
     (place / trace_name(0)).write_text('{"traceEvents": []}')
-    (problem,) = judge_training(place, steps=1).problems
+    (problem,) = judge_training(place, steps=range(1, 2)).problems
     assert problem.reason == "rank0.json is not a trace of a GPU (ValueError: its compute stream has no work)"
 
 
@@ -113,7 +113,7 @@ def test_a_trace_that_cannot_be_imported_is_a_problem_without_its_folder(place: 
     document = json.loads((place / trace_name(1)).read_text())
     document["traceEvents"].append({"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1e300, "dur": 1, "pid": 1, "tid": 1})
     (place / trace_name(1)).write_text(json.dumps(document))
-    (problem,) = judge_training(place, steps=1).problems
+    (problem,) = judge_training(place, steps=range(1, 2)).problems
     assert problem.reason.startswith("rank1.json has an event with an invalid time")
     assert str(place) not in problem.reason
 

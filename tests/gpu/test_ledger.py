@@ -12,7 +12,7 @@ import traincope
 from tests.gpu.figures import Figures
 from tests.gpu.readers import failed_hooks, only_rank
 from traincope.analysis.analyze import analyze
-from traincope.doctor.gpu_proof.judging import RUN, STEPS, judge_training, trace_name
+from traincope.doctor.gpu_proof.judging import COMPARED, RUN, judge_training, trace_name
 from traincope.doctor.gpu_proof.proof import LIMIT_RATIO
 from traincope.doctor.gpu_proof.training import LARGE, RETIRED_WITHIN_SECONDS, SMALL, Size, Training
 from traincope.events import Kind
@@ -36,7 +36,7 @@ def test_the_ledger_is_what_marks_would_show_in_the_trace(
     assert analysis.ledger.clock is LedgerClock.DEVICE
     assert analysis.run_ahead is not None
     assert (analysis.run_ahead.empty_ratio > 0.5) is host_bound
-    proof = judge_training(tmp_path, steps=STEPS)
+    proof = judge_training(tmp_path, steps=COMPARED)
     assert proof.problems == ()
     kind = "host-bound" if host_bound else "device-bound"
     for source, rows in (("Kineto's trace", proof.by_marks), ("the imported trace", proof.by_import)):
@@ -67,9 +67,9 @@ def test_the_actions_of_a_pipeline_are_those_of_the_trace(tmp_path: Path, figure
     assert analysis.ledger.clock is LedgerClock.DEVICE
     (ledger,), (live,) = analysis.ledger.ranks, analysis.context.measured.ranks
     (traced,) = analyze(open_run(imported)).context.measured.ranks
-    counted = ledger.numbers[ledger.counted].tolist()
+    counted = [number for number in ledger.numbers[ledger.counted].tolist() if number in COMPARED]
     by_marks, by_trace = (lengths(rank, counted) for rank in (live, traced))
-    assert len(by_marks) == STEPS * 2 * 2 * MICROBATCHES
+    assert len(by_marks) == len(COMPARED) * 2 * 2 * MICROBATCHES
     assert by_marks.keys() == by_trace.keys()
     step_ns = ledger.total_wall_ns / ledger.num_counted
     worst = max(abs(by_marks[action] - by_trace[action]) / step_ns for action in by_marks)
@@ -89,7 +89,7 @@ def lengths(rank: RankTimeline, steps: list[int]) -> dict[tuple[int, str, int, i
 
 
 def record_pipeline(device: torch.device, width: int, *, run: Path, trace: Path) -> None:
-    """Record and trace the compared steps of two stages, between the warm-up (0) and a last one."""
+    """Record and trace the compared steps of two stages, those before them, and a last one."""
     models = [torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8))).to(device) for _ in range(2)]
     stages = [PipelineStage(model, number, 2, device) for number, model in enumerate(models)]
     schedule = ScheduleInterleaved1F1B(stages, MICROBATCHES, loss_fn=torch.nn.functional.mse_loss)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def record_pipeline(device: torch.device, width: int, *, run: Path, trace: Path)
         profile(activities=[ProfilerActivity.CPU, *on_gpu]) as profiler,
         traincope.run(run, budget=None) as recording,
     ):
-        for number in range(STEPS + 2):
+        for number in range(COMPARED.stop + 1):
             with record_function(f"ProfilerStep#{number}"):
                 recording.step()
                 schedule.step(batch, target=batch)

@@ -4,9 +4,9 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pkgutil import resolve_name
 
+import traincope
 from traincope.cli.command import Command, add_commands
 from traincope.errors import TraincopeError
 
@@ -74,7 +74,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         description="Where the time of a distributed training went, which rank caused it, and what to do about it.",
         epilog="example: traincope report traincope_runs/my-job",
     )
-    parser.add_argument("--version", action="version", version=f"traincope {version('traincope')}")
+    parser.add_argument("--version", action="version", version=f"traincope {traincope.__version__}")
     add_commands(parser, load_commands(words[:1] if words and words[0] in COMMANDS else COMMANDS), what="command")
     return parser
 

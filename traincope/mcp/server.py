@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import wraps
-from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import MCPServer
@@ -10,6 +9,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+import traincope
 from traincope.errors import TraincopeError
 from traincope.mcp.bounded import MAX_TEXT
 from traincope.mcp.runs import ServedRuns
@@ -37,7 +37,7 @@ Run = Annotated[str | None, Field(description=RUN)]
 
 def make_server(runs: ServedRuns) -> MCPServer[Any]:
     """The server of these runs, before it runs."""
-    server: MCPServer[Any] = MCPServer("traincope", version=version("traincope"), instructions=INSTRUCTIONS)
+    server: MCPServer[Any] = MCPServer("traincope", version=traincope.__version__, instructions=INSTRUCTIONS)
     tools = Tools(runs)
 
     def report(

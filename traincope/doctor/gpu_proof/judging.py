@@ -33,8 +33,10 @@ from traincope.units import count, numbers
 
 SMALL_KERNELS, LARGE_KERNELS = "small kernels", "large kernels"
 TRAININGS = (SMALL_KERNELS, LARGE_KERNELS)
-STEPS = 10
-"""Compared steps: 1 to 10. Step 0 is the warm-up."""
+COMPARED = range(3, 13)
+"""Compared steps. In the steps before, the recorder counts tensors after each phase: outside of the phase, but inside
+its annotation, as long as it takes.
+"""
 RUN, WINDOWS = "run", "windows"
 SHOWN_VERSIONS = ("traincope", "python", "torch", "cuda", "nccl")
 FED_RATIO = 0.5
@@ -57,20 +59,20 @@ def judge(folder: Path, *, on_gpu: bool, driver: str | None) -> Proof:
         on_gpu=on_gpu,
         driver=driver,
         versions={name: run.info.versions[name] for name in SHOWN_VERSIONS if name in run.info.versions},
-        trainings=tuple(judge_training(folder / name, steps=STEPS) for name in names),
+        trainings=tuple(judge_training(folder / name, steps=COMPARED) for name in names),
         overhead=sampled.measured_overhead,
         windows=sampled.windows,
     )
 
 
-def judge_training(place: Path, *, steps: int) -> TrainingProof:
-    """Compare the run in `place` with its traces: steps 1 to `steps` of every rank."""
+def judge_training(place: Path, *, steps: range) -> TrainingProof:
+    """Compare these steps of every rank of the run in `place` with those of its traces."""
     analysis, problems = analyze(open_run(place / RUN)), tuple(_unhealthy(place / RUN))
     if analysis.ledger.clock is not LedgerClock.DEVICE:
         reason = analysis.why_on_host or "no rank used a GPU"
         on_host = Problem(reason=f"the ledger is on the hosts' clocks: {reason}")
         return TrainingProof(name=place.name, problems=(*problems, on_host))
-    ledgers = {rank.rank: ledger_steps(rank) for rank in analysis.ledger.ranks}
+    ledgers = {rank.rank: _only(steps, ledger_steps(rank)) for rank in analysis.ledger.ranks}
     problems += tuple(_unmeasured(ledgers, steps=steps))
     try:
         return _compared(place, analysis, ledgers, problems)
@@ -99,11 +101,15 @@ def _unhealthy(run: Path) -> Iterator[Problem]:
                 yield Problem(reason=f"{section.title.lower()}, {finding.name}: bad", detail=finding.fact)
 
 
-def _unmeasured(ledgers: Mapping[int, Steps], *, steps: int) -> Iterator[Problem]:
+def _only(steps: range, measured: Steps) -> Steps:
+    return {number: parts for number, parts in measured.items() if number in steps}
+
+
+def _unmeasured(ledgers: Mapping[int, Steps], *, steps: range) -> Iterator[Problem]:
     for rank, measured in ledgers.items():
-        missing = sorted(set(range(1, steps + 1)) - set(measured))
+        missing = sorted(set(steps) - set(measured))
         if missing:
-            which = f"{count(len(missing), 'step')} of {steps} ({numbers(missing, 'step')})"
+            which = f"{count(len(missing), 'step')} of {len(steps)} ({numbers(missing, 'step')})"
             yield Problem(reason=f"the ledger of rank {rank} lacks {which}")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import traincope
-from traincope.doctor.gpu_proof.judging import LARGE_KERNELS, RUN, SMALL_KERNELS, STEPS, WINDOWS, trace_name
+from traincope.doctor.gpu_proof.judging import COMPARED, LARGE_KERNELS, RUN, SMALL_KERNELS, WINDOWS, trace_name
 from traincope.doctor.gpu_proof.traced_marks import STEP
 from traincope.engine.ranks.renamed import gather_into
 from traincope.record.instrumentation.guard import meter
@@ -80,7 +80,7 @@ class Training:
             self._optimizer.zero_grad()
 
     def record(self, run: Path, *, trace: Path) -> None:
-        """Record and trace the compared steps, between the warm-up (0) and a last one, which has no end on the GPU."""
+        """Record and trace the compared steps, those before them, and a last one, which has no end on the GPU."""
         for _ in range(UNRECORDED_STEPS):
             self.step()
         self._finish()
@@ -89,7 +89,7 @@ class Training:
             profile(activities=[ProfilerActivity.CPU, *on_gpu]) as profiler,
             traincope.run(run, budget=None) as recording,
         ):
-            for number in range(STEPS + 2):
+            for number in range(COMPARED.stop + 1):
                 with record_function(f"{STEP}{number}"):
                     recording.step()
                     self.step()
