@@ -56,6 +56,10 @@ class VirtualDevice:
     def make_event(self) -> VirtualEvent:
         return VirtualEvent(self)
 
+    def record(self, event: VirtualEvent, stream: int) -> None:
+        assert stream == self.stream
+        event.record()
+
     def make_anchor(self) -> VirtualEvent:
         event = VirtualEvent(self, ANCHORS)
         event.record()

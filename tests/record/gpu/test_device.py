@@ -44,9 +44,6 @@ class FakeEvent:
         self._clock = clock
         self.at_ms = -1.0
 
-    def record(self) -> None:
-        self.at_ms = self._clock.now_ms
-
     def query(self) -> bool:
         return self.at_ms <= self._clock.done_ms
 
@@ -67,6 +64,10 @@ class FakeDevice:
     def make_event(self) -> FakeEvent:
         self._clock.created += 1
         return FakeEvent(self._clock)
+
+    def record(self, event: FakeEvent, stream: int) -> None:
+        assert stream == self._clock.stream
+        event.at_ms = self._clock.now_ms
 
     def make_anchor(self) -> FakeEvent:
         event = FakeEvent(self._clock)
@@ -123,7 +124,9 @@ def recorder(tmp_path: Path) -> Recorder:
 
 @pytest.fixture
 def stalls_on(recorder: Recorder) -> Iterator[MakeStalls]:
-    """Create device stalls. Their threads, which hold the recorder, end with the test."""
+    """Create device stalls in a step, whose begin holds one event. Their threads, which hold the recorder, end with the
+    test.
+    """
     created: list[DeviceMarks] = []
 
     def make(device: FakeDevice) -> DeviceMarks:
@@ -179,7 +182,7 @@ def test_events_are_reused(recorder: Recorder, stalls_on: MakeStalls) -> None:
     for _ in range(50):
         stalls.close(stalls.mark(), issue(recorder))
         stalls.resolve()
-    assert clock.created == 2
+    assert clock.created == 1 + 2
 
 
 def test_events_in_flight_are_bounded(
@@ -191,10 +194,10 @@ def test_events_in_flight_are_bounded(
     stalls = stalls_on(FakeDevice(clock))
     for _ in range(20):
         stalls.close(stalls.mark(), issue(recorder))
-    assert clock.created == 8
-    assert recorder.stalls_unmeasured == 16
+    assert clock.created == 1 + 7
+    assert recorder.stalls_unmeasured == 17
     clock.done_ms = 1.0
-    assert stalls.resolve() == 4
+    assert stalls.resolve() == 3
 
 
 def test_unfinished_stalls_at_the_end_are_counted(recorder: Recorder, stalls_on: MakeStalls) -> None:
@@ -233,18 +236,18 @@ def test_the_thread_resolves_and_stops(recorder: Recorder, stalls_on: MakeStalls
 def test_the_threads_cost_is_known_while_it_runs(monkeypatch: pytest.MonkeyPatch, stalls_on: MakeStalls) -> None:
     """Each poll counts by itself: two have begun, so the first has been counted."""
     monkeypatch.setattr(devices, "POLL_SECONDS", 0.001)
-    stalls, looks = stalls_on(FakeDevice(Clock())), threading.Semaphore(0)
+    looks = threading.Semaphore(0)
 
-    def look_for_a_millisecond() -> int:
+    def look_for_a_millisecond(_: DeviceMarks) -> int:
         looks.release()
         until = thread_time_ns() + 1_000_000
         while thread_time_ns() < until:
             pass
         return 0
 
-    monkeypatch.setattr(stalls, "resolve", look_for_a_millisecond)
+    monkeypatch.setattr(DeviceMarks, "resolve", look_for_a_millisecond)
     before_ns = meter.own_ns
-    stalls.give_back(stalls.mark())
+    stalls_on(FakeDevice(Clock()))
     assert looks.acquire(timeout=90)
     assert looks.acquire(timeout=90)
     assert meter.own_ns - before_ns >= 900_000
@@ -426,7 +429,7 @@ def test_a_batch_without_a_work_leaves_no_events_behind(
         hook.began(each)
         hook.returned(each, on_current_stream=True)
         dist.ProcessGroup._end_coalescing(None, None)  # type: ignore[arg-type]
-    assert clock.created == 1
+    assert clock.created == 1 + 1
 
 
 def test_a_loss_extends_the_action_before_it(recorder: Recorder, stalls_on: MakeStalls) -> None:
@@ -635,7 +638,7 @@ def test_issues_of_collectives_without_a_wait_are_forgotten(
     stalls = stalls_on(FakeDevice(clock))
     for _ in range(100):
         stalls.issue(issue(recorder))
-    assert clock.created == 4
+    assert clock.created == 1 + 4
 
 
 def test_the_issue_of_a_stall_without_an_end_is_used_again(
@@ -645,6 +648,7 @@ def test_the_issue_of_a_stall_without_an_end_is_used_again(
     monkeypatch.setattr(devices, "POOL_SIZE", 2)
     clock = Clock()
     stalls = stalls_on(FakeDevice(clock))
+    stalls._forget_begun()
     for _ in range(3):
         held, issued = (stalls.mark(), stalls.mark()), issue(recorder)
         stalls.issue(issued)
@@ -693,10 +697,10 @@ def test_a_boundary_of_steps_on_another_device_marks_nothing_there(stalls_on: Ma
     clock = Clock()
     stalls = stalls_on(FakeDevice(clock))
     stalls.between_steps()
-    clock.stream = devices.OTHER_DEVICE
+    created, clock.stream = clock.created, devices.OTHER_DEVICE
     stalls.between_steps()
     assert stalls.mark() is None
-    assert clock.created == 0
+    assert clock.created == created
     clock.stream = stalls.compute_stream
     assert stalls.mark() is not None
 

@@ -118,10 +118,10 @@ def test_the_clock_that_times_a_cheap_hook_does_not_count_as_the_hook(monkeypatc
     monkeypatch.setattr(meter, "clock_ns", 600)
     monkeypatch.setattr(meter, "guard_ns", 70)
     guarded = guard(hook, every=SAMPLING_INTERVAL)
-    meter.own_ns, num_timed = 0, FIRST_TIMED + 9
-    for _ in range(FIRST_TIMED + 9 * SAMPLING_INTERVAL):
+    meter.own_ns, num_doubled, num_calls = 0, 5, FIRST_TIMED + 1 + 2 + 4 + 8 + 16 + 8 * SAMPLING_INTERVAL
+    for _ in range(num_calls):
         guarded()
-    assert meter.own_ns == (FIRST_TIMED + 9 * SAMPLING_INTERVAL) * (50 + 70) + num_timed * 2 * 600
+    assert meter.own_ns == num_calls * (50 + 70) + (FIRST_TIMED + num_doubled + 8) * 2 * 600
 
 
 def test_one_costly_call_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,3 +141,21 @@ def test_one_costly_call_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10 * SAMPLING_INTERVAL):
         hook()
     assert meter.own_ns == now_ns == 2 * 1_000_000 + (10 * SAMPLING_INTERVAL - 2) * 2_000
+
+
+def test_costly_first_calls_count_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first three calls take a millisecond, the others 2 us. Only the fifth is counted as one of the first."""
+    now_ns = calls = 0
+
+    def work() -> None:
+        nonlocal now_ns, calls
+        calls += 1
+        now_ns += 1_000_000 if calls <= FIRST_TIMED else 2_000
+
+    monkeypatch.setattr(guarding, "thread_time_ns", lambda: now_ns)
+    monkeypatch.setattr(meter, "clock_ns", 0)
+    monkeypatch.setattr(meter, "guard_ns", 0)
+    hook, meter.own_ns = guard(work, every=SAMPLING_INTERVAL), 0
+    for _ in range(10 * SAMPLING_INTERVAL):
+        hook()
+    assert meter.own_ns == now_ns + 1_000_000 - 2_000

@@ -5,6 +5,7 @@ Work starts 3 us after its launch. A host and its GPU have one clock, which only
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from traincope.record.session.identity import Identity
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.sampling import Sampling
 from traincope.timeline import LedgerClock, open_run
-from traincope.timeline.device import why_not_on_device
+from traincope.timeline.device import on_device, why_not_on_device
 
 US = 1_000
 STREAM = 7
@@ -350,12 +351,8 @@ def test_marks_that_have_not_happened_at_the_end_are_dropped(training: Training)
     assert training.recorder.stalls_unmeasured > 0
 
 
-def test_only_windows_are_marked(training: Training) -> None:
-    """Blocks 0 and 2 of seven steps are windows. Step 14 leads in, and the last step, 20, has no end on the GPU.
-
-    Between windows, steps are as long as on the host, and the GPU falls as far behind as the marks around them show:
-    from 150 us times 7 at step 7 to 150 us times 15 at step 15, so 180 us a step.
-    """
+def test_only_steps_are_marked_between_windows(training: Training) -> None:
+    """Blocks 0 and 2 of seven steps are windows. Step 14 leads in, and the last step, 20, has no end on the GPU."""
     training.blocks.every = 2
     training.forward, training.backward, training.optimizer = (10, 50), (10, 100), (10, 30)
     training.run(21)
@@ -372,6 +369,46 @@ def test_only_windows_are_marked(training: Training) -> None:
         "optimizer": 19 * 30 * US,
     }
     assert analysis.ledger.total("launch_gap") == 0
+
+
+def test_a_host_that_waits_for_its_gpu_between_windows_makes_no_step_longer(training: Training) -> None:
+    """At the end of steps 8 and 11 the host waits until the GPU has nothing to do, as `.item()` does. These steps are
+    many times as long on the host as others, and as long on the GPU.
+    """
+    number = iter(range(21))
+
+    def wait_for_gpu(*_: object) -> None:
+        if next(number) in (8, 11):
+            queued = training.gpu.record(training.host.now_ns, STREAM)
+            training.gpu.settle()
+            assert queued.end_ns is not None
+            training.host.now_ns = queued.end_ns
+
+    training.blocks.every = 2
+    training.forward, training.backward, training.optimizer = (10, 50), (10, 100), (10, 30)
+    training.after_step = wait_for_gpu
+    training.run(21)
+    (rank,) = training.finish().ledger.ranks
+    (host,) = open_run(training.recorder.run).ranks  # type: ignore[arg-type]
+    on_host = {step.number: step.length_ns for step in host.steps}
+    assert on_host[8] > 1_000 * US
+    assert on_host[11] > 400 * US
+    assert on_host[9] == on_host[12] == 30 * US
+    assert rank.wall_ns[1:].tolist() == pytest.approx([180 * US] * 19, abs=2 * LATENCY_NS)
+
+
+def test_a_look_at_steps_between_windows_is_on_the_gpus_clock(training: Training) -> None:
+    """As an agent looks at a running job: steps 8 to 12, none of which has detail."""
+    training.blocks.every = 2
+    training.forward, training.backward, training.optimizer = (10, 50), (10, 100), (10, 30)
+    training.run(21)
+    timeline = training.finish().timeline
+    (rank,) = timeline.ranks
+    look = replace(timeline, ranks=(replace(rank, steps=rank.steps[8:13]),))
+    assert why_not_on_device(look) is None
+    (measured,) = on_device(look, until=12).ranks
+    assert [step.length_ns for step in measured.steps] == [180 * US] * 5
+    assert not any(step.detailed for step in measured.steps)
 
 
 def test_an_evaluation_is_cut_out_of_its_step_on_the_gpu(training: Training) -> None:

@@ -130,8 +130,11 @@ def _check_checkpoints(config: "Config", job: Job) -> None:
 
 
 def program() -> str:
-    """The command line's name if the shell finds it, otherwise its path."""
-    return "traincope" if shutil.which("traincope") else sys.argv[0]
+    """The command line's name if the shell finds it, otherwise that of its module or script."""
+    if shutil.which("traincope"):
+        return "traincope"
+    script = Path(sys.argv[0])
+    return "python -m traincope" if script.name == "__main__.py" else str(script)
 
 
 def require_torch() -> None:

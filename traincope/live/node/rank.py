@@ -138,9 +138,9 @@ class RankTail:
         return steps
 
     def unmarked_steps(self) -> frozenset[int]:
-        """Finished steps with detail that are not done, and whose marks on the compute stream may still come."""
+        """Finished steps that are not done, and whose marks on the compute stream may still come."""
         steps = self.finished_steps() if self._awaits_marks else self.main()[:0]
-        awaited = (steps["flags"] & Flag.DETAILED > 0) & (steps["step"] > max(self.done, self._marked))
+        awaited = steps["step"] > max(self.done, self._marked)
         return frozenset(steps["step"][awaited].tolist())
 
     def start_of_done_ns(self) -> int:

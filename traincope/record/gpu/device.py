@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NO_PEER, NOT_MARKED, Flag, Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
-from traincope.record.instrumentation.torch_private import raw_stream_reader
+from traincope.record.instrumentation.torch_private import plain_event, raw_stream_reader
 from traincope.record.session.environment import current_gpu_is_in_use
 from traincope.record.session.recorder import Recorder
 
@@ -72,9 +72,7 @@ class Issued(Protocol):
 
 
 class Event(Protocol):
-    """The used part of `torch.cuda.Event(enable_timing=True)`."""
-
-    def record(self) -> None: ...
+    """The used part of an event with a time."""
 
     def query(self) -> bool: ...
 
@@ -88,6 +86,9 @@ class Device(Protocol):
         """Return whether the training has its tensors on the current device. Creates no context on it."""
 
     def make_event(self) -> Event: ...
+
+    def record(self, event: Event, stream: int) -> None:
+        """Record an event on this stream, the calling thread's current one."""
 
     def make_anchor(self) -> Event:
         """Return an event just recorded on a separate, otherwise idle stream."""
@@ -191,9 +192,10 @@ class DeviceMarks:
         self._acted = self._step = None
 
     def between_steps(self) -> bool:
-        """Choose the compute stream, and mark where one step ends and the next begins, in a window.
+        """Choose the compute stream, and mark where one step ends and the next begins.
 
-        Returns whether to mark phases too: the training uses the device, and this is a window.
+        Returns whether to mark phases too: the training uses the device, and this is a window. Outside of windows the
+        marks of steps stay: a host that waits for its device in some steps makes these long and the next ones short.
         """
         if self._off:
             return False
@@ -208,17 +210,19 @@ class DeviceMarks:
         crossing, self._phases = self._phases, {}
         for interval in crossing.values():
             self.give_back(interval.before)
-        if self._recorder.detailed:
-            ended, self._step = self._step, None
-            self._end(ended)
-            self._step = self._begin(int(Kind.STEP), 0, 0)
-        else:
-            self._forget_begun()
+        ended, self._step = self._step, None
+        self._end(ended)
+        self._step = self._begin(int(Kind.STEP), 0, 0)
+        if not self._recorder.detailed:
+            self._forget_issues()
 
     def _forget_begun(self) -> None:
         """Forget the begin of the step, and the issues of collectives."""
         begun, self._step = self._step, None
         self.give_back(None if begun is None else begun.before)
+        self._forget_issues()
+
+    def _forget_issues(self) -> None:
         for _, event in self._issues.values():
             self.give_back(event)
         self._issues.clear()
@@ -295,7 +299,8 @@ class DeviceMarks:
         """
         if self._off or not self._used:
             return None
-        if self._device.current_stream() != self.compute_stream:
+        stream = self._device.current_stream()
+        if stream != self.compute_stream:
             return None
         self._capturing = self._device.capturing()
         if self._capturing:
@@ -311,7 +316,7 @@ class DeviceMarks:
         else:
             self._recorder.stalls_unmeasured += 1
             return None
-        event.record()
+        self._device.record(event, stream)
         return event
 
     def issue(self, issued: Issued) -> None:
@@ -464,12 +469,19 @@ def _as_tag(ns: int) -> int:
 
 
 class CudaDevice:
-    """`torch.cuda`, behind the seam that tests use. The device is the current one at the first mark."""
+    """`torch.cuda`, behind the seam that tests use. The device is the current one at the first mark.
+
+    Its events are those of C++: `torch.cuda.Event.record` makes a stream object at every call, which takes longer than
+    all else that a mark does, and passes our own hook on it.
+    """
 
     def __init__(self) -> None:
         import torch
 
         self._cuda = torch.cuda
+        self._event = plain_event()
+        self._streams: dict[int, Any] = {}
+        """Stream of each raw handle that was marked."""
         self._raw_stream = raw_stream_reader()
         self._index: int | None = None
         self._stream: Any = None
@@ -479,16 +491,21 @@ class CudaDevice:
         return current_gpu_is_in_use(self._cuda)
 
     def make_event(self) -> Event:
-        event: Event = self._cuda.Event(enable_timing=True)
+        event: Event = self._event(enable_timing=True)
         return event
+
+    def record(self, event: Any, stream: int) -> None:
+        known = self._streams.get(stream)
+        if known is None:
+            known = self._streams[stream] = self._cuda.current_stream()
+        event.record(known)
 
     def make_anchor(self) -> Event:
         if self._stream is None:
             self._stream = self._cuda.Stream(self._index)
-        with self._cuda.stream(self._stream):
-            event = self.make_event()
-            event.record()
-        return event
+        event: Any = self.make_event()
+        event.record(self._stream)
+        return event  # type: ignore[no-any-return]
 
     def capturing(self) -> bool:
         return bool(self._cuda.is_current_stream_capturing())

@@ -88,13 +88,14 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
     """Wrap `hook` so that it cannot raise. Its first error is logged; after `MAX_ERRORS` it is off for this run.
 
     It takes positional arguments only: collecting named ones would cost 0.05 us per call. `every`: time one call in
-    this many; a call between counts as the median of the last three timed ones, which no single costly call moves.
-    `SAMPLING_INTERVAL` is for hooks that cost less than the timing. `extra_ns`: the cost of a call besides the hook
+    this many; a call between counts as the median of the last three timed ones, which no single costly call moves. The
+    first calls, which cost more than later ones, are timed more often, at doubling intervals. `SAMPLING_INTERVAL` is
+    for hooks that cost less than the timing. `extra_ns`: the cost of a call besides the hook
     itself, e.g. the dispatcher's way into Python.
     """
     name = f"{hook.__module__.rpartition('.')[2]}.{hook.__qualname__}"
     off_in = -1
-    calls_left = 1
+    calls_left = interval = 1
     each_ns = 0
     latest_ns: deque[int] = deque(maxlen=FIRST_TIMED)
 
@@ -121,13 +122,16 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
             count(spent_ns - (meter.own_ns - before_ns))  # hooks inside this one have counted themselves
 
     def count(spent_ns: int) -> None:
-        nonlocal calls_left, each_ns
+        nonlocal calls_left, each_ns, interval
         cost_ns = max(spent_ns, 0) + extra_ns + meter.guard_ns
         meter.own_ns += cost_ns + 2 * meter.clock_ns
         if every > 1:
             latest_ns.append(cost_ns)
-            is_known = len(latest_ns) == FIRST_TIMED
-            calls_left, each_ns = (every, sorted(latest_ns)[FIRST_TIMED // 2]) if is_known else (1, 0)
+            if len(latest_ns) == FIRST_TIMED:
+                calls_left, each_ns = interval, sorted(latest_ns)[FIRST_TIMED // 2]
+                interval = min(2 * interval, every)
+            else:
+                calls_left = 1
 
     def report(error: Exception) -> None:
         nonlocal off_in, calls_left

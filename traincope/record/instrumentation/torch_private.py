@@ -190,6 +190,13 @@ def raw_stream_reader() -> Any:
     return torch._C._cuda_getCurrentRawStream
 
 
+def plain_event() -> Any:
+    """Return the class of CUDA events in C++, whose `record` takes a stream."""
+    import torch
+
+    return torch._C._CudaEventBase
+
+
 def data_loader_iterator() -> Any:
     """Return the class whose `__next__` every DataLoader iterator runs."""
     from torch.utils.data import dataloader

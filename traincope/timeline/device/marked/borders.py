@@ -1,4 +1,4 @@
-"""Borders of steps on a GPU: of measured steps by their marks, of others by how far the GPU was behind its host."""
+"""Borders of steps on a GPU: of marked steps by their marks, of others by how far the GPU was behind its host."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,24 +7,24 @@ from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.timeline.timeline import RankTimeline
 
 
-def borders(rank: RankTimeline, numbers: Ints, measured: Bools, marked: NDArray[np.void]) -> tuple[Ints, Ints]:
+def borders(rank: RankTimeline, numbers: Ints, bordered: Bools, marked: NDArray[np.void]) -> tuple[Ints, Ints]:
     """Begins and ends of the steps on the device.
 
-    A step that was not measured is moved by how far the device was behind the host at the nearest marks, so that the
+    A step without marks is moved by how far the device was behind the host at the nearest marks, so that the
     steps still join.
     """
     order = np.argsort(marked["step"], kind="stable")
-    at = order[np.searchsorted(marked["step"], numbers[measured], sorter=order)]
+    at = order[np.searchsorted(marked["step"], numbers[bordered], sorter=order)]
     host = host_borders(rank)
-    known = host[measured].reshape(-1)
+    known = host[bordered].reshape(-1)
     behind = np.stack([marked["start_ns"][at], marked["end_ns"][at]], axis=1).reshape(-1) - known
     if not len(known):
         return host[:, 0], host[:, 1]
     device = host + interpolated(host, known, behind)
-    device[measured] = host[measured] + behind.reshape(-1, 2)
+    device[bordered] = host[bordered] + behind.reshape(-1, 2)
     starts = np.maximum.accumulate(device[:, 0])
     following = np.append(starts[1:], AFTER_ALL_NS)[: len(starts)]
-    joined = measured & np.append(measured[1:] & (np.diff(numbers) == 1), False)[: len(starts)]
+    joined = bordered & np.append(bordered[1:] & (np.diff(numbers) == 1), False)[: len(starts)]
     ends = np.where(joined, following, np.clip(device[:, 1], starts, following))
     return starts, ends
 

@@ -44,8 +44,10 @@ class Lane:
 
     rank: RankTimeline
     numbers: Ints
+    bordered: Bools
+    """True for the steps whose begin and end are marked."""
     measured: Bools
-    """True for the steps with detail whose begin, end, phases and actions are all marked."""
+    """True for the steps of these with detail whose phases and actions are all marked."""
     starts_ns: Ints
     ends_ns: Ints
     """Begins and ends on the device."""
@@ -63,14 +65,16 @@ class Lane:
         marked = records[records["kind"] == Kind.STEP]
         numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
         detailed = np.array([step.detailed for step in rank.steps], dtype=bool)
-        measured = detailed & np.isin(numbers, marked["step"]) & _all_marked(rank, records, numbers)
-        starts_ns, ends_ns = borders(rank, numbers, measured, marked)
+        bordered = np.isin(numbers, marked["step"])
+        measured = detailed & bordered & _all_marked(rank, records, numbers)
+        starts_ns, ends_ns = borders(rank, numbers, bordered, marked)
         inside = records[np.isin(records["step"], numbers[measured])]
         inside = inside[::-1]  # an outer phase is written after those in it
         evaluating = inside["phase"] == Phase.EVALUATION
         lane = cls(
             rank=rank,
             numbers=numbers,
+            bordered=bordered,
             measured=measured,
             starts_ns=starts_ns,
             ends_ns=ends_ns,
@@ -81,9 +85,18 @@ class Lane:
         )
         return replace(lane, evaluation=lane._evaluation())
 
-    @property
-    def num_measured(self) -> int:
-        return int(self.measured.sum())
+    def why_not_used(self) -> str | None:
+        """Return why its marks do not measure the rank's steps; None if they do.
+
+        At least half of the steps with detail must be measured. Without any, half of the steps need their borders.
+        """
+        detailed, measured = sum(step.detailed for step in self.rank.steps), int(self.measured.sum())
+        of, needed = measured, detailed
+        if not detailed:
+            of, needed = int(self.bordered.sum()), len(self.numbers)
+        if of and 2 * of >= needed:
+            return None
+        return f"marks on the compute stream measure only {of} of {needed} steps of rank {self.rank.rank}"
 
     @property
     def has_actions(self) -> bool:

@@ -14,8 +14,8 @@ def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
     """Return the timeline with the lanes of the GPUs as training threads, and those of the hosts as threads "host".
 
     It is the timeline itself if it was imported, or unless marks measure at least half of the steps with detail on
-    every rank. `until`: the last step of a running job whose marks are not awaited any more. Later steps are left out,
-    and every step up to it is in the result.
+    every rank; without such steps, half of the steps. `until`: the last step of a running job whose marks are not
+    awaited any more. Later steps are left out, and every step up to it is in the result.
     """
     known = timeline if until is None else _up_to(timeline, until)
     if not timeline.ranks or timeline.run.info.imported or why_not_on_device(known) is not None:
@@ -57,11 +57,7 @@ def why_not_on_device(timeline: Timeline) -> str | None:
     unmarked = [rank.rank for rank in timeline.ranks if not _has_marks(rank)]
     if unmarked:
         return f"rank {unmarked[0]} has no marks on a compute stream"
-    for rank in timeline.ranks:
-        measured, detailed = Lane.of(rank).num_measured, sum(step.detailed for step in rank.steps)
-        if not measured or 2 * measured < detailed:
-            return f"marks on the compute stream measure only {measured} of {detailed} steps of rank {rank.rank}"
-    return None
+    return next((reason for rank in timeline.ranks if (reason := Lane.of(rank).why_not_used()) is not None), None)
 
 
 def _has_marks(rank: RankTimeline) -> bool:
