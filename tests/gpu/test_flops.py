@@ -36,7 +36,8 @@ def flops_of(directory: Path, wrap: Callable[[GPT], Callable[..., torch.Tensor]]
     with traincope.run(directory, budget=None) as run:
         model = wrap(gpt)
         for _ in range(STEPS):
-            next_token_loss(model(tokens[:, :-1]), tokens[:, 1:]).backward()
+            gpt.zero_grad()  # a CUDA graph overwrites the gradients that its last replay returned
+            next_token_loss(model(tokens[:, :-1]), tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
             run.step()
         torch.cuda.synchronize()
     rank = only_rank(directory)
