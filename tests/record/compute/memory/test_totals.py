@@ -1,8 +1,8 @@
-"""Peaks of phases on a GPU, by an allocator that counts as `torch.cuda` does. It has not run on a GPU."""
+"""Peaks of phases on a GPU, by an allocator that counts as `torch.cuda` does; tests/gpu has the real one."""
 
 import torch
 
-from traincope.record.compute.memory.totals import CURRENT, PEAK, RESERVED, AllocatorTotals
+from traincope.record.compute.memory.totals import ALL, ALLOCATED, CURRENT, PEAK, RESERVED, AllocatorTotals
 
 
 class VirtualAllocator:
@@ -15,8 +15,11 @@ class VirtualAllocator:
         self.current += num_bytes
         self.peak, self.reserved = max(self.peak, self.current), max(self.reserved, self.current)
 
-    def memory_stats(self) -> dict[str, int]:
-        return {CURRENT: self.current, PEAK: self.peak, RESERVED: self.reserved} if self.reserved else {}
+    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        if not self.reserved:
+            return {}
+        allocated = {CURRENT: self.current, PEAK: self.peak}
+        return {ALLOCATED: {ALL: allocated}, RESERVED: {ALL: {CURRENT: self.reserved}}}
 
     def reset_peak_memory_stats(self) -> None:
         self.peak = self.current
@@ -50,6 +53,7 @@ def test_with_permission_each_reading_has_the_peak_since_the_one_before() -> Non
 def test_torch_has_these_counters_and_this_reset() -> None:
     """Without a GPU the counters are empty, so only their names' making can be checked."""
     assert callable(torch.cuda.reset_peak_memory_stats)
+    assert torch.cuda.is_available() or torch.cuda.memory_stats_as_nested_dict() == {}
     documentation = torch.cuda.memory_stats.__doc__ or ""
     assert all(
         f'"{name}.{{all,large_pool,small_pool}}' in documentation for name in ("allocated_bytes", "reserved_bytes")

