@@ -11,7 +11,7 @@ KNOWN = frozenset(
                 *("CORRUPTION_CHECK_STEPS", "TRACE_NON_FINITE", "AGENT", "AGENT_INTERVAL", "AGENT_SHARE"),
                 *("WITNESS", "PEERS", "PEER_KEY_FILE", "PEER_LISTEN", "TARGETS", "TERMINATION_LOG"),
                 *("METRICS", "METRICS_CERTIFICATE", "METRICS_KEY", "METRICS_PASSWORD_FILE", "METRICS_PER_RANK"),
-                *("OTLP", "TENSORBOARD", "JOB_ID", "COMPILED_FLOPS", "WORKFLOW", "ROLE"),
+                *("OTLP", "TENSORBOARD", "JOB_ID", "WORKFLOW", "ROLE"),
                 *("LOCAL", "SHIP", "SHIP_INTERVAL", "SHIP_BANDWIDTH", "SHIP_WAIT", "JOB_BUDGET"),
             )
         ),

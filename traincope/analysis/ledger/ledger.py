@@ -166,6 +166,20 @@ class Ledger:
         total = self.run_total(term)
         return None if total is None or not self.run_wall_ns else total / self.run_wall_ns
 
+    def share_on(self, ranks: Collection[RankLedger], term: str) -> float:
+        """Return the term's share of the wall time of all steps on some of the ranks.
+
+        If only windows show the term, it is these ranks' share in the counted steps, corrected by how the estimate for
+        all steps of all ranks differs from the counted ones: the first steps of a run are unlike the rest.
+        """
+        known = [rank.known(term) for rank in ranks]
+        wall_ns = sum(wall_ns for _, wall_ns in known)
+        share = sum(ns for ns, _ in known) / wall_ns if wall_ns else 0.0
+        counted, of_all = self.total(term), self.share(term)
+        if term in self.every_step or not counted or of_all is None:
+            return share
+        return share * of_all * self.wall_ns / counted
+
 
 def mean_step_ns(ranks: Sequence[RankLedger]) -> float:
     """Mean wall time of a step with or without detail on these ranks, which have such steps."""

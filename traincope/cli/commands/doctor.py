@@ -39,7 +39,7 @@ class Doctor:
             "--gpu",
             action="store_true",
             help="train about three minutes on every visible GPU, and compare the recorder's ledger with torch's trace "
-            "(experimental: this has never run on a GPU so far)",
+            "(experimental: so far this has run on one H100)",
         )
         parser.add_argument(
             "--measure-peak",

@@ -24,9 +24,11 @@ def _send(number: signal.Signals) -> Arm:
 
 
 def _run_out_of_memory(_injector: Injector) -> None:
-    """Ask torch for more than a limit of this process allows."""
+    """Ask torch for more than the GPU in use has, or than a limit of this process allows."""
     import torch
 
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.empty(TOO_LARGE, dtype=torch.uint8, device="cuda")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()

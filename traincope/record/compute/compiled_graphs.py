@@ -27,7 +27,6 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import captured_graph_class, compiled_graphs, num_aot_graphs
-from traincope.record.session.options import COMPILED_FLOPS_VARIABLE, counts_compiled_on_gpu
 from traincope.record.session.recorder import Recorder
 
 Products = Counter[tuple[Work, Any]]
@@ -35,7 +34,6 @@ Products = Counter[tuple[Work, Any]]
 Shaped = Counter[tuple[Work, Any, Square | None]]
 """The same by the shape of the attention that they may belong to."""
 
-UNTESTED = f"counting it has not been tested on a GPU, {COMPILED_FLOPS_VARIABLE}=on switches it on"
 NAMESPACES = ("aten", "prim", "prims", "profiler", "c10d", "_c10d_functional", FLASH_ATTN)
 """Namespaces of operators that multiply only by the formulas."""
 QUERIES = frozenset(
@@ -79,8 +77,8 @@ SetApart = Callable[[], AbstractContextManager[None]]
 class CapturedGraph:
     """A graph of the training's operators, and what its calls cost by the shapes of their arguments."""
 
-    def __init__(self, module: Any, set_apart: SetApart, on_gpu: bool) -> None:
-        self._module, self._set_apart, self._on_gpu = _copied(module), set_apart, on_gpu
+    def __init__(self, module: Any, set_apart: SetApart) -> None:
+        self._module, self._set_apart = _copied(module), set_apart
         self._costs: dict[object, GraphCost] = {}
         self._count = guard(self._count_on_a_thread)
 
@@ -90,9 +88,7 @@ class CapturedGraph:
 
         shapes = (torch.is_grad_enabled(), *map(_shape, args))
         if shapes not in self._costs:
-            untested = not self._on_gpu and _uses_gpu(args)
-            counted = GraphCost(problem=UNTESTED) if untested else self._count(args)
-            self._costs[shapes] = counted or GraphCost(problem="its operators cannot run without data")
+            self._costs[shapes] = self._count(args) or GraphCost(problem="its operators cannot run without data")
         return self._costs[shapes]
 
     @property
@@ -123,14 +119,6 @@ class CapturedGraph:
         return results[0]
 
 
-def _uses_gpu(args: tuple[Any, ...]) -> bool:
-    """Return whether a graph may run elsewhere than on the CPU. It may also create tensors."""
-    import torch
-
-    on_cpu = all(arg.device.type == "cpu" for arg in args if isinstance(arg, torch.Tensor))
-    return not on_cpu or torch.cuda.is_initialized()
-
-
 def _copied(module: Any) -> Any:
     """Return a copy of a graph without examples of its values: backends change the graph, and examples hold memory."""
     from torch.fx import Graph, GraphModule
@@ -157,7 +145,7 @@ class CapturedGraphs:
         self._patches = Patches()
         self._late = WhenImported("torch._dynamo.output_graph", self._patch)
         self._recorder: Recorder | None = None
-        self._on = self._on_gpu = False
+        self._on = False
         self.hidden = False
         """True if compiled code may run whose graph is unknown."""
         self.any = False
@@ -168,7 +156,7 @@ class CapturedGraphs:
     def install(self, recorder: Recorder) -> None:
         import torch
 
-        self._on, self._recorder, self._on_gpu = True, recorder, counts_compiled_on_gpu()
+        self._on, self._recorder = True, recorder
         self.hidden = bool(compiled_graphs())
         self._late.watch(recorder.now_and_then, forget=recorder.remove_listener)
         original, check = torch.compile, guard(self._late.check)
@@ -195,7 +183,7 @@ class CapturedGraphs:
         copy = guard(CapturedGraph)
 
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-            before, kept = num_aot_graphs(), copy(module, self._set_apart, self._on_gpu)
+            before, kept = num_aot_graphs(), copy(module, self._set_apart)
             with self._set_apart():  # a backend may run products to compare kernels
                 compiled = original(graph, module, *args, **kwargs)
             return captured(graph, module, kept, compiled, num_aot_graphs() > before) or compiled

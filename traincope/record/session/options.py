@@ -30,7 +30,6 @@ MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
 WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
 NON_FINITE_VARIABLE = "TRAINCOPE_TRACE_NON_FINITE"
 CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
-COMPILED_FLOPS_VARIABLE = "TRAINCOPE_COMPILED_FLOPS"
 WORKFLOW_VARIABLES = {"workflow": "TRAINCOPE_WORKFLOW", "role": "TRAINCOPE_ROLE"}
 """Setting of `run.describe()` -> variable: what jobs that work together share, and the name of this one among them."""
 LOCAL_VARIABLE = "TRAINCOPE_LOCAL"
@@ -163,11 +162,6 @@ def resolved_memory_peaks(options: Options) -> bool:
 def resolved_trace_non_finite(options: Options) -> bool:
     """Return whether to trace values that are not finite. The environment has precedence."""
     return _switch(NON_FINITE_VARIABLE, given=options.trace_non_finite)
-
-
-def counts_compiled_on_gpu() -> bool:
-    """Return whether FLOPs of compiled code are counted on a GPU too. Only the environment can switch it on."""
-    return _switch(COMPILED_FLOPS_VARIABLE, given=False)
 
 
 def _switch(variable: str, *, given: bool) -> bool:

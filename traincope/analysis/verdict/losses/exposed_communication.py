@@ -42,11 +42,11 @@ def exposed_findings(
         if share < MIN_SHARE:
             continue
         if family == "exposed_wait" and axis not in blamed:
-            yield share, _wait_finding(axis, share, _sampling_error(ledger, term), stragglers)
+            yield share, _wait_finding(axis, share, sampling_error(ledger, term), stragglers)
         elif family == "exposed_transfer" and (why := _mostly_ambiguous(ledger, term, ambiguous_waits)) is not None:
-            yield share, _ambiguous_finding(ledger, axis, share, why, _sampling_error(ledger, term))
+            yield share, _ambiguous_finding(ledger, axis, share, why, sampling_error(ledger, term))
         elif family == "exposed_transfer":
-            yield share, _transfer_finding(axis, share, comm, _sampling_error(ledger, term))
+            yield share, _transfer_finding(axis, share, comm, sampling_error(ledger, term))
 
 
 def _wait_finding(axis: str, share: float, error: str, stragglers: Stragglers) -> Finding:
@@ -124,7 +124,7 @@ def _mostly(axis: str, comm: tuple[AxisOperation, ...]) -> str:
     return f", mostly {largest.operation}" + (f" at {speed / 1e9:.2f} GB/s on the bus" if speed >= MIN_SPEED else "")
 
 
-def _sampling_error(ledger: Ledger, name: str) -> str:
+def sampling_error(ledger: Ledger, name: str) -> str:
     """Return ` (11.0 to 13.4 %, from 96 of 500 steps)` for a term or a sum of terms that only windows show.
 
     It is empty if all steps record the term.

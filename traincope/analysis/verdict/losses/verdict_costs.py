@@ -16,7 +16,7 @@ from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
-from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
+from traincope.analysis.verdict.losses.exposed_communication import exposed_findings, sampling_error
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
@@ -90,6 +90,7 @@ def cost_findings(
 class _OtherRanks:
     """The ranks whose share of a term is not reported yet: all except the stragglers named for that term."""
 
+    ledger: Ledger
     ledgers: tuple[RankLedger, ...]
     ranks: tuple[int, ...]
     """Ranks of the finding; empty for all ranks."""
@@ -97,13 +98,11 @@ class _OtherRanks:
     @classmethod
     def excluding(cls, late: Collection[int], ledger: Ledger) -> "_OtherRanks":
         ledgers = tuple(rank for rank in ledger.ranks if rank.rank not in late)
-        return cls(ledgers=ledgers, ranks=tuple(rank.rank for rank in ledgers) if late else ())
+        return cls(ledger=ledger, ledgers=ledgers, ranks=tuple(rank.rank for rank in ledgers) if late else ())
 
     def share(self, term: str) -> float:
         """Share of the term in these ranks' step time."""
-        known = [rank.known(term) for rank in self.ledgers]
-        wall_ns = sum(wall_ns for _, wall_ns in known)
-        return sum(ns for ns, _ in known) / wall_ns if wall_ns else 0.0
+        return self.ledger.share_on(self.ledgers, term)
 
     @property
     def suffix(self) -> str:
@@ -119,8 +118,7 @@ def _without_hot_experts(stragglers: Stragglers, hot: tuple[HotAxis, ...]) -> St
 def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most for data decides."""
     others = _OtherRanks.excluding(late, ledger)
-    known = {rank.rank: rank.known("data_wait") for rank in others.ledgers}
-    shares = {rank: ns / wall_ns for rank, (ns, wall_ns) in known.items() if wall_ns}
+    shares = {rank.rank: ledger.share_on((rank,), "data_wait") for rank in others.ledgers}
     largest = max(shares.values(), default=0.0)
     if largest < MIN_SHARE:
         return
@@ -147,8 +145,7 @@ def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighte
 
 def _job_wait(timeline: Timeline, ledger: Ledger) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most decides."""
-    known = {rank.rank: rank.known(JOB_WAIT) for rank in ledger.ranks}
-    shares = {rank: ns / wall_ns for rank, (ns, wall_ns) in known.items() if wall_ns}
+    shares = {rank.rank: ledger.share_on((rank,), JOB_WAIT) for rank in ledger.ranks}
     largest = max(shares.values(), default=0.0)
     if largest < MIN_SHARE:
         return
@@ -183,7 +180,7 @@ def _host(ledger: Ledger, late: Mapping[str, Collection[int]]) -> Weighted:
                     kind=FindingKind(term),
                     ranks=others.ranks,
                     confidence=MEDIUM,
-                    evidence=f"{what} for {percent(share)} of step time{others.suffix}",
+                    evidence=f"{what} for {percent(share)} of step time{others.suffix}{sampling_error(ledger, term)}",
                     advice=with_gain(advice, share),
                     estimated_gain_ratio=share,
                 ),
