@@ -299,7 +299,9 @@ def _analysis(
     )
     bandwidths = {rank.rank: memory_bandwidth(rank.info.device) for rank in timeline.run.ranks}
     chains = unfused(traced, bandwidths)
+    by_kernel = kernels(timeline)
     experts, gpus, on_streams = expert_loads(timeline), gpu_partition(timeline), device_stalls(timeline, ledger)
+    used_peak = utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline))
     return Analysis(
         context=context,
         ledger=ledger,
@@ -309,7 +311,7 @@ def _analysis(
         late_ranks=late_ranks(stall_totals.values()),
         slowdown=what_if,
         jitter_roots=roots,
-        utilization=utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline)),
+        utilization=used_peak,
         faults=faults,
         hangs=stopped,
         memory=used,
@@ -327,7 +329,7 @@ def _analysis(
         why_on_host=None if measured is not timeline else why_on_host(timeline, on_streams),
         host_hidden_waits=host_hidden_waits(measured, ledger),
         run_ahead=ahead,
-        kernels=kernels(timeline),
+        kernels=by_kernel,
         gpu_partition=gpus,
         queue_lengths=queue_lengths(traced),
         unfused=chains,
@@ -348,6 +350,8 @@ def _analysis(
             experts=experts,
             gpus=gpus,
             ahead=ahead,
+            ratios=used_peak.ratios,
+            kernels=by_kernel,
             unfused=chains,
             slowdown=what_if,
             reliability=reliable,

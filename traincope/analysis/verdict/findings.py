@@ -57,6 +57,8 @@ class FindingKind(StrEnum):
     """The GPU idles although its next kernel is launched already."""
     LAUNCH_BOUND = "launch_bound"
     """The GPUs run out of queued work, by marks on their streams."""
+    KERNEL_INEFFICIENCY = "kernel_inefficiency"
+    """Forward and backward reach little of the peak."""
     UNFUSED_KERNELS = "unfused_kernels"
     """Chains of small kernels that could be one kernel each."""
     EVALUATION = "evaluation"

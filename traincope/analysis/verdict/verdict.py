@@ -6,11 +6,13 @@ from traincope.analysis.attribution.terms import COMPUTE
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
+from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.kernels.gpu_partition import GpuPartition
+from traincope.analysis.kernels.kernels import Kernels
 from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.run_ahead import RunAhead
@@ -27,8 +29,8 @@ from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, unfused_kernels
 from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
-from traincope.analysis.verdict.losses.unfused_kernels import unfused_kernels
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.memory_growth import memory_growth
@@ -57,6 +59,8 @@ def verdict(
     experts: ExpertLoads | None = None,
     gpus: Sequence[GpuPartition] = (),
     ahead: RunAhead | None = None,
+    ratios: Ratios | None = None,
+    kernels: Kernels | None = None,
     unfused: Unfused | None = None,
     slowdown: Slowdown | None = None,
     reliability: Reliability | None = None,
@@ -76,6 +80,8 @@ def verdict(
     if not ledger.wall_ns:
         return ordered([*findings, _no_steps()])
     findings += cost_findings(timeline, ledger, bubble, comm, stragglers, roots, experts, ahead, faults=faults)
+    if ratios is not None and (ahead is not None or gpus):
+        findings += kernels_below_peak(ratios, kernels, by_marks=ahead is not None)
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)
