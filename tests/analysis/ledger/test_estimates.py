@@ -168,6 +168,18 @@ def with_wait(share: Floats) -> RunLedger:
     return run_ledger(steps, order=("backward", "exposed_wait[dp]"), unseen=set(), sums={}, rank_steps=STEPS)
 
 
+def test_a_time_is_never_negative() -> None:
+    """Of two windows, the one with longer steps has less wait. By regression, the longest would have a negative one."""
+    sampled = np.isin(np.arange(40) // BLOCK_STEPS, (0, 1))
+    length = np.where(np.arange(40) < BLOCK_STEPS, 10.0, np.where(sampled, 11.0, 30.0)) * MS
+    wait = np.where(np.arange(40) < BLOCK_STEPS, 1.0, 0.5) * MS * sampled
+    by_phase = {("backward", "backward"): length - wait, ("backward", "wait"): wait}
+    steps = SampledSteps(numbers=np.arange(40), wall_ns=int(length.sum()), sampled=sampled, by_phase=by_phase)
+    run = run_ledger(steps, order=("backward", "wait"), unseen=set(), sums={}, rank_steps=40)
+    assert run.terms == {"backward": run.wall_ns, "wait": 0}
+    assert run.estimates["wait"].estimate == 0
+
+
 def test_a_tiny_term_has_no_interval() -> None:
     run = with_wait(np.full(STEPS, 0.004))
     assert run.estimates["exposed_wait[dp]"].estimate == pytest.approx(0.004, abs=1e-4)

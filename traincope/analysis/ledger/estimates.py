@@ -290,7 +290,22 @@ def _estimate(
 
 def _shares(steps: SampledSteps) -> _Shares:
     whole, *replicates = _totals(steps)
-    return _Shares(steps=steps, whole=whole, replicates=np.array(replicates))
+    return _Shares(steps=steps, whole=_not_negative(whole, steps), replicates=np.array(replicates))
+
+
+def _not_negative(totals: Floats, steps: SampledSteps) -> Floats:
+    """Return the totals of terms without negative ones, except of terms whose records are negative.
+
+    A regression on few windows can give a negative time. Then the largest estimated term is as much shorter.
+    """
+    signed = {term for (_, term), ns in steps.by_phase.items() if (ns < 0).any()}
+    estimated = np.array([not steps.is_exact(term) for term in steps.terms])
+    wrong = (totals < 0) & np.array([term not in signed for term in steps.terms])
+    if not wrong.any():
+        return totals
+    result = np.where(wrong, 0.0, totals)
+    result[np.argmax(np.where(estimated, result, -np.inf))] += totals[wrong].sum()
+    return result
 
 
 def _totals(steps: SampledSteps) -> Matrix:
