@@ -11,6 +11,7 @@ from rich.console import Console
 from traincope.cli.answers import write_answer
 from traincope.cli.launch.training import require_torch
 from traincope.cli.preflight.options import add_options, option_words, settings_of
+from traincope.cli.preflight.slurm_task import variables_of_task
 from traincope.errors import ConfigError, DataError, TraincopeError, UsageError
 
 RANK = "traincope.cli.preflight.rank"
@@ -30,10 +31,13 @@ class Preflight:
     def run(self, arguments: argparse.Namespace) -> int:
         """Measure and print. The exit code is 0 if all passed, 1 if not, and 2 for bad input, as in a prolog.
 
-        Under torchrun this process is one of the ranks. Otherwise it starts all ranks on this machine.
+        Under torchrun this process is one of the ranks, and so it is as one of several tasks of srun. Otherwise it
+        starts all ranks on this machine.
         """
         settings_of(arguments)
         require_torch()
+        if not os.environ.keys() >= OF_A_RANK:
+            os.environ.update(variables_of_task(os.environ))
         if os.environ.keys() >= OF_A_RANK:
             from traincope.cli.preflight.rank import answer_as_rank
 
