@@ -2,7 +2,7 @@
 
 The formulas assume modules that fuse what can be fused, and leave out temporary buffers (`memory.LEFT_OUT`). The
 engine's modules on a CPU are not fused, so the plan is a lower bound. The states alone are exact:
-tests/distributed/recorded/test_memory.py.
+tests/distributed/recorded/test_memory.py. `plan.allocator` counts unfused modules and buffers: tests/plan/allocator.
 """
 
 from pathlib import Path

@@ -9,6 +9,7 @@ from traincope.cli.plan.check import PlanCheck
 from traincope.cli.plan.comm import PlanComm
 from traincope.cli.plan.flops import PlanFlops
 from traincope.cli.plan.memory import PlanMemory
+from traincope.cli.plan.peak import PlanPeak
 from traincope.cli.plan.schedule import PlanSchedule
 from traincope.cli.plan.search.command import PlanSearch
 from traincope.cli.served import add_server_arguments, serve_viewer
@@ -17,6 +18,7 @@ from traincope.errors import UsageError
 QUESTIONS: tuple[Command, ...] = (
     PlanFlops(),
     PlanMemory(),
+    PlanPeak(),
     PlanComm(),
     PlanSchedule(),
     PlanBubble(),

@@ -1,9 +1,11 @@
-"""The plan in a configuration of `traincope train`. Reading it needs the extra `train`."""
+"""What `plan` reads in a configuration of `traincope train`. Reading it needs the extra `train`."""
 
 from pathlib import Path
 
 from traincope.engine.config.load import load_config
+from traincope.engine.model.allocation import allocated_model
 from traincope.engine.model.shape import planned_layout, planned_recompute, transformer
+from traincope.plan.allocator.modules import Model
 from traincope.plan.check.training_plan import TrainingPlan
 
 
@@ -36,3 +38,8 @@ def read_own_plan(path: Path) -> TrainingPlan:
         balance=None if experts is None else experts.balance,
         watches_stragglers=True,
     )
+
+
+def read_own_model(path: Path) -> Model:
+    """Read a configuration's sizes for the peak of memory. Raises ConfigError if it is unusable or has no formula."""
+    return allocated_model(load_config(path))
