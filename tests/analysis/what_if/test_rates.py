@@ -34,6 +34,17 @@ def test_the_rate_of_compute_gives_the_compute_of_the_run() -> None:
     assert rates.network is None  # all ranks ran on one host
 
 
+def test_only_a_processor_has_no_streams() -> None:
+    """It has a number of threads, which older records lack."""
+    timeline = open_run(SAMPLES / "demo")
+    assert measured_rates(analyze(timeline), source="demo").streams
+    ranks = tuple(
+        replace(each, info=replace(each.info, device={**each.info.device, "threads": 1})) for each in timeline.run.ranks
+    )
+    threads = replace(timeline, run=replace(timeline.run, ranks=ranks))
+    assert not measured_rates(analyze(threads), source="demo").streams
+
+
 def test_an_axis_between_hosts_gives_the_network_and_not_the_node() -> None:
     """The groups of tp are 0-1, 2-3, ... and have one rank per host, those of fsdp 0-2, 1-3, ... lie within one.
 

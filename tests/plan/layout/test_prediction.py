@@ -115,6 +115,18 @@ def test_device_hours_are_step_time_on_all_ranks() -> None:
     assert (best, worst) == pytest.approx((2 * predicted.best_seconds, 2 * predicted.worst_seconds))
 
 
+def test_without_streams_nothing_hides_the_messages_of_shards() -> None:
+    """FSDP on a CPU waits for each; gradients of replicas still travel during backward."""
+    for zero, hidden in ((0, True), (1, True), (2, False), (3, False)):
+        layout = Layout(dp=2, zero=zero, microbatches=4, micro_batch=8)
+        streams, none = (
+            predict(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=machine).axes[0]
+            for machine in (MACHINE, replace(MACHINE, streams=False))
+        )
+        assert none.exposed_seconds == (streams.exposed_seconds if hidden else none.seconds)
+        assert streams.exposed_seconds < streams.seconds
+
+
 def test_the_expected_step_exposes_what_nothing_hides() -> None:
     """tp's collectives are exposed; dp's gradients hide behind two thirds of the last of four microbatches."""
     layout = Layout(dp=2, tp=2, microbatches=4, sequence_parallel=False)

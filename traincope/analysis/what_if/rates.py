@@ -34,6 +34,8 @@ def measured_rates(analysis: Analysis, *, source: str) -> MeasuredRates:
         source=source,
         flops_per_second=executed / len(work.ranks) / (compute_ns / 1e9),
         holds_pointwise=True,
+        # Only a processor has a number of threads.
+        streams=not all("threads" in rank.info.device for rank in analysis.timeline.run.ranks),
         node=node,
         network=_link(analysis, rings, node=node),
         host_seconds=median(sum(rank.total(term) or 0 for term in HOST) / int(rank.counted.sum()) for rank in ledgers)

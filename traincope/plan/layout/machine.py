@@ -69,6 +69,8 @@ class Machine:
     spine_share: float = 1.0
     """Rate over the spine, relative to the network's: 0.5 for an oversubscription of 2 : 1."""
 
+    streams: bool = True
+    """FSDP's collectives run on streams of their own, next to compute. A CPU has no streams, and waits for each."""
     host_seconds: float = 0.0
     """Time of a step that is neither compute, nor communication, nor bubble: data, checkpoints, the host."""
 

@@ -6,10 +6,10 @@
     expected  = the same with the exposed part of each axis
 
 A stage waits for its collectives on tp, cp, ep and pp in each microbatch, so the bubble stretches them as it stretches
-the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward; with ZeRO's
-stages 2 and 3 each microbatch has its own collectives, which hide behind the whole work. The collectives on tp, ep and
-pp are exposed: their results are needed at once. The bubble rates of Qi et al. 2023 (arXiv:2401.10241) show that
-messages on pp are exposed twice per microbatch.
+the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward. With ZeRO's
+stages 2 and 3 each microbatch has its own collectives. They hide behind the whole work, or behind nothing where a
+device has no streams (`Machine.streams`). The collectives on tp, ep and pp are exposed: their results are needed at
+once. The bubble rates of Qi et al. 2023 (arXiv:2401.10241) show that messages on pp are exposed twice per microbatch.
 
 The share of peak that kernels reach is given (`efficiency`), not computed.
 """
@@ -168,6 +168,7 @@ def predict(
         attention=attention / (peak * machine.efficiency),
         backward=BACKWARD_SHARE * (kernels + pointwise) / layout.microbatches,
         work=kernels + pointwise,
+        streams=machine.streams,
     )
     traffic = Traffic(shape=shape, layout=layout, precision=precision, recompute=policy.recompute)
     return Prediction(
@@ -247,12 +248,15 @@ class _Hides:
     backward: float
     """Backward of one microbatch."""
     work: float
+    streams: bool
+    """As in `Machine`."""
 
     def behind(self, axis: str, layout: Layout) -> float:
         if axis == "cp":
             return self.attention if layout.cp_method == RING else 0.0
         if axis == "dp":
-            return self.work if layout.zero >= 2 else self.backward
+            shards = self.work if self.streams else 0.0
+            return shards if layout.zero >= 2 else self.backward
         return 0.0
 
 

@@ -41,12 +41,18 @@ class MeasuredRates:
     """`flops_per_second` is that of all compute, operations besides matrix products included."""
     node: MeasuredLink | None = None
     network: MeasuredLink | None = None
+    streams: bool = True
+    """As in `Machine`."""
     host_seconds: float = 0.0
     """Time of a step that is neither compute, nor communication, nor bubble."""
 
     def applied(self, machine: Machine) -> Machine:
         """The machine with these rates. Raises UsageError for a rate above the peak."""
-        rates: dict[str, Any] = {"link_share": 1.0, "host_seconds": self.host_seconds}
+        rates: dict[str, Any] = {
+            "link_share": 1.0,
+            "streams": self.streams,
+            "host_seconds": self.host_seconds,
+        }
         if self.flops_per_second is not None:
             rates["efficiency"] = self._efficiency(machine)
         if self.holds_pointwise:
