@@ -11,8 +11,6 @@ from traincope.preflight.judging.findings import Kind as Name
 RANKS = 4
 STEPS = 6
 """Steps of the training, where a stage may be named. The other faults are trials of ranks and links alone."""
-NETWORKS = 4
-"""Trials of the other faults per trial of a slow network."""
 
 
 class Kind(StrEnum):
@@ -68,12 +66,11 @@ class Trial:
 
 
 def trials(rng: random.Random, *, count: int, healthy: int) -> Iterator[Trial]:
-    """`count` trials of each fault, fewer of slow networks, and healthy ones."""
-    for number in range(count):
+    """`count` trials of each fault, and healthy ones."""
+    for _ in range(count):
         yield Trial(kind=Kind.RANK, ranks=(rng.randrange(RANKS),), factor=rng.uniform(2.0, 4.0))
         yield Trial(kind=Kind.LINK, ranks=rng.choice(list(combinations(range(RANKS), 2))), megabits=_slow(rng))
-        if number % NETWORKS == 0:
-            yield Trial(kind=Kind.NETWORK, ranks=(rng.randrange(RANKS),), megabits=_slow(rng))
+        yield Trial(kind=Kind.NETWORK, ranks=(rng.randrange(RANKS),), megabits=_slow(rng))
         yield Trial(kind=Kind.STAGE, ranks=(rng.randrange(RANKS),), factor=rng.uniform(2.5, 4.0))
     for _ in range(healthy):
         yield Trial(kind=Kind.HEALTHY)
