@@ -31,7 +31,7 @@ def test_a_given_address_stays() -> None:
 
 @pytest.mark.parametrize("change", [{"SLURM_STEP_NUM_TASKS": "1"}, {"SLURM_STEP_NUM_TASKS": ""}])
 def test_a_single_task_starts_all_ranks_itself(change: dict[str, str]) -> None:
-    """As outside of SLURM, and in the script of sbatch, which is no step of srun."""
+    """As outside of SLURM, and in the script of sbatch, which srun did not start."""
     environment = {name: value for name, value in {**TASK, **change}.items() if value}
     assert variables_of_task(environment) == {}
 

@@ -77,7 +77,7 @@ def measure(case: str, text: Path, *, ranks: int, directory: Path) -> list[int]:
 def main(names: Sequence[str]) -> int:
     unknown = [name for name in names if name not in CASES]
     if unknown:
-        print(f"there is no case {', '.join(unknown)}; choose from {', '.join(CASES)}", file=sys.stderr)
+        print(f"unknown cases: {', '.join(unknown)}; choose from {', '.join(CASES)}", file=sys.stderr)
         return 2
     print("| training | rank | measured | computed | error |\n|---|---|---|---|---|", flush=True)
     found: list[Row] = []

@@ -1,4 +1,4 @@
-"""What `plan` reads in a configuration of `traincope train`. Reading it needs the extra `train`."""
+"""Values that `plan` reads in a configuration of `traincope train`. Reading it needs the extra `train`."""
 
 from pathlib import Path
 

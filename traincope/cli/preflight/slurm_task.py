@@ -10,7 +10,7 @@ FIRST_HOST = re.compile(r"(?P<head>[^,\[]+)(?:\[(?P<numbers>[^\]]+)\](?P<tail>[^
 
 
 def variables_of_task(environment: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would set for this task. Empty unless srun started several tasks, of which this is one.
+    """Variables that torchrun would set for this task. Empty unless srun started several tasks, of which this is one.
 
     SLURM gives each task its number. Rank 0 runs on the step's first host. Its port follows from the numbers of the job
     and of the step, unless MASTER_PORT is set, so that all ranks know it and two jobs on a host rarely meet.

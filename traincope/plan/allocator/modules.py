@@ -92,7 +92,10 @@ class Model:
             tape.drop(normed)
         else:
             gathered = self._gather(tape, normed)
-            result = self._reduce(tape, self._feed_forward(tape, gathered, width=self.shape.ffn_width))
+            # torch's checkpoint stops once it has the last tensor that backward needs.
+            stops = tape.again and not self.dropout and self.layout.tp == 1
+            mixed = self._feed_forward(tape, gathered, width=self.shape.ffn_width, stops=stops)
+            result = self._reduce(tape, mixed)
             tape.drop(gathered)
         result = self._join(tape, x, result)
         tape.drop(x)
@@ -121,7 +124,7 @@ class Model:
         tape.drop(joined, mixed, *parts)
         return result
 
-    def _feed_forward(self, tape: Tape, x: Value, *, width: int) -> Value:
+    def _feed_forward(self, tape: Tape, x: Value, *, width: int, stops: bool = False) -> Value:
         shape, width = self.shape, width // self.layout.tp
         gate = ops.linear(tape, x, inputs=shape.hidden, outputs=width)
         opened = ops.silu(tape, gate)
@@ -129,7 +132,7 @@ class Model:
         up = ops.linear(tape, x, inputs=shape.hidden, outputs=width)
         inner = ops.multiply(tape, opened, up)
         tape.drop(opened, up)
-        result = ops.linear(tape, inner, inputs=width, outputs=shape.hidden)
+        result = ops.linear(tape, inner, inputs=width, outputs=shape.hidden, stops=stops)
         tape.drop(inner)
         return result
 

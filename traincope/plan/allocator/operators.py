@@ -9,9 +9,12 @@ FLOAT = 4
 """Bytes of a number in fp32."""
 
 
-def linear(tape: Tape, x: Value, *, inputs: int, outputs: int) -> Value:
-    """x W^T. Backward multiplies the gradient with the saved input, and with W."""
-    rows = x.num_bytes // inputs
+def linear(tape: Tape, x: Value, *, inputs: int, outputs: int, stops: bool = False) -> Value:
+    """x W^T. Backward multiplies the gradient with the saved input, and with W.
+
+    `stops`: recomputation ends here, so the result is not made.
+    """
+    rows = 0 if stops else x.num_bytes // inputs
     weight = FLOAT * inputs * outputs
     return tape.run(x, out=rows * outputs, gradients=(x.num_bytes,), saved=(x,), weights=(weight,))
 
@@ -83,7 +86,7 @@ def copy(tape: Tape, x: Value) -> Value:
 
 
 def add(tape: Tape, x: Value, y: Value) -> Value:
-    return tape.run(x, y, out=x.num_bytes, gradients=(None, None))
+    return tape.run(x, y, out=y.num_bytes, gradients=(None, None))
 
 
 def multiply(tape: Tape, x: Value, y: Value) -> Value:

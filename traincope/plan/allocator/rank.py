@@ -45,7 +45,7 @@ def rank_peaks(model: Model) -> tuple[RankPeak, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Forward:
-    """What a forward leaves for its backward."""
+    """Nodes and values that a forward leaves for its backward."""
 
     tape: list[Node | Recomputation | Callable[[], None]]
     result: Value

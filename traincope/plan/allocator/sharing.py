@@ -1,4 +1,4 @@
-"""What a rank holds of its parameters and gradients: whole ones, DDP's buckets, or FSDP's units."""
+"""Parameters and gradients that a rank holds: whole ones, DDP's buckets, or FSDP's units."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
