@@ -7,7 +7,7 @@
     published   numbers from papers, `python -m tests.truth.formulas.published`
     flops       FLOPs counted in some layouts of `python -m tests.truth.formulas.flops`
     what-if     predictions, compared with the changed trainings (`trainings/what_if.py`)
-    predicted   gains of six changes, predicted from one training, then made (`trainings/predicted.py`)
+    predicted   gains of eight changes, predicted from one training, then made (`trainings/predicted.py`)
     diff        two trainings, equal or with one injected change (`trainings/diff.py`)
 
 Without a name it runs all parts. An error of time is a share of a step, and so is `noise`, the machine's own

@@ -281,11 +281,14 @@ def test_an_expression_of_factors_has_no_settings() -> None:
     ("expression", "sentence"),
     [
         ("pp=4,tp.transfer=0.5", "'tp.transfer=0.5' cannot be combined with settings"),
-        ("pp=4,tp=2", "only changes of the pipeline can be combined; ask for tp alone"),
+        ("pp=4,tp=2", "only changes of the pipeline can be combined with each other, .*; ask for tp alone"),
         ("pp=0", "pp is a whole number from 1"),
         ("pp=2,pp=4", "pp stands twice"),
         ("schedule=1f2b", "choose one of"),
-        ("dp=8", "dp cannot be predicted from a run"),
+        ("fsdp=8", "fsdp is not a setting here; use dp"),
+        ("dp=8,tp=2", "only changes of the pipeline can be combined with each other, and dp, cp, ep, zero"),
+        ("dp=8,pp=2", "ask for dp alone"),
+        ("zero=4", "choose one of 0, 1, 2, 3"),
         ("stragglers=1", "choose one of none"),
     ],
 )
@@ -300,6 +303,7 @@ def test_an_impossible_expression_is_refused_in_one_sentence(expression: str, se
         ("ddp: slow link", "microbatches=8", "has no pipeline"),
         ("ddp: slow link", "tp=4", "has no collective on axis tp"),
         ("ddp: slow link", "prefetch=2", "waits for no data"),
+        ("ddp: slow link", "dp=4", "which only a run of `traincope train` declares"),
         ("ddp: slow link", "stragglers=none", "has no straggler to remove"),
     ],
 )

@@ -1,10 +1,10 @@
-"""python -m tests.truth predicted: gains of six changes, predicted from one real training, then really made.
+"""python -m tests.truth predicted: gains of eight changes, predicted from one real training, then really made.
 
 Each training runs on gloo ranks without the change, and `predict_settings` gives its step after it. Then it runs with
 the change. The two gains may differ by a fifth of the gain, or by 1 % of the step if that is more. Work is sleeps,
 because there are more ranks than cores. Links are made slow by a law of a ring that the prediction is not given:
-latency per step, and seconds per byte. Each training runs three times, and the run of median step counts. `noise` is
-that of `what_if.py`.
+latency per step, and seconds per byte. Two changes are of the engine's own layouts (`layouts/trainings.py`). Each
+training runs three times, and the run of median step counts. `noise` is that of `what_if.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import traincope
 from tests.distributed.ranks.pool import Pool
+from tests.truth.layouts.trainings import TEXT, Training, slept, train
 from tests.truth.machines.links import SlowLinks
 from tests.truth.pipelines.cases import Case
 from tests.truth.pipelines.lateness import Sleeper
@@ -114,9 +115,9 @@ class Change:
     """A training, the settings that are asked for, and the training that has them."""
 
     title: str
-    before: Workload | Case | Split
+    before: Workload | Case | Split | Training
     expression: str
-    after: Workload | Case | Split
+    after: Workload | Case | Split | Training
 
 
 EVEN = Case(schedule="1f1b", shape=FULL, clips=True, times=WHOLE)
@@ -138,6 +139,8 @@ CHANGES = (
     Change(title="zero-bubble", before=EVEN, expression="schedule=zb-1p", after=replace(EVEN, schedule="zb-1p")),
     Change(title="prefetch", before=LOADING, expression="prefetch=1", after=replace(LOADING, prefetch=1)),
     Change(title="other tp", before=Split(ranks=2), expression="tp=4", after=Split(ranks=4)),
+    Change(title="other dp", before=slept(fsdp=2), expression="dp=4", after=slept(fsdp=4)),
+    Change(title="other cp", before=slept(fsdp=2), expression="cp=2", after=slept(fsdp=2, cp=2)),
     Change(
         title="no straggler",
         before=SLOW,
@@ -147,12 +150,17 @@ CHANGES = (
 )
 
 
-def effect(pool: Pool, training: Workload | Case | Split, directory: Path) -> Effect:
+def effect(pool: Pool, training: Workload | Case | Split | Training, directory: Path) -> Effect:
     """Run, record and analyse."""
-    if not isinstance(training, Split):
+    if isinstance(training, Workload | Case):
         return run(pool, training, directory, steps=STEPS)
     with Sleeper() as sleeper:
-        pool.run(train_split, str(directory), training)
+        if isinstance(training, Split):
+            pool.run(train_split, str(directory), training)
+        else:
+            text = directory.with_suffix(".txt")
+            text.write_text(TEXT)
+            pool.run(train, training, str(text), str(directory))
     analysis = traincope.analyze(traincope.open_run(directory))
     return Effect(analysis, sleeper.late_ratio, disturbed=False)
 

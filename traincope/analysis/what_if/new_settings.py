@@ -5,9 +5,10 @@
   the run (`link_law`).
 - `prefetch` loads batches while the training computes: a step waits for a batch only if loading takes longer.
 - `stragglers=none` gives each rank the median work of its stage.
+- `dp`, `cp`, `ep` and `zero` are computed by the formula of `plan search`, with the run's rates (`layout_change`).
 
-The last three replay the recorded steps (`replay`). The interval spans all assumptions, and is widened by the error of
-a replay without changes and by the scatter of the steps.
+`tp`, `prefetch` and `stragglers` replay the recorded steps (`replay`). The interval spans all assumptions, and is
+widened by the error of a replay without changes and by the scatter of the steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, expo
 from traincope.analysis.ledger.ledger import RankLedger
 from traincope.analysis.pipeline.bubble import measured_transfers
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
+from traincope.analysis.what_if.layout_change import changed_layout
 from traincope.analysis.what_if.link_law import LinkLaw, link_laws, sent_messages
 from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.analysis.what_if.replay import Factors, replay
@@ -70,6 +72,8 @@ def predict_settings(analysis: Analysis, settings: Settings) -> SettingsPredicti
         return SettingsPrediction(settings=settings, reason=why_no_step(analysis))
     if settings.changes_pipeline:
         return _pipeline(analysis, settings, steps)
+    if settings.changes_layout:
+        return _layout(analysis, settings, steps)
     if settings.tp is not None:
         return _replayed(settings, steps, *_tensor(analysis, settings.tp))
     if settings.prefetch is not None:
@@ -155,6 +159,19 @@ def _pipeline_facts(measured: Measured, settings: Settings, schedule: str) -> It
         yield "all stages take equal times; what runs outside of the pipeline stays"
     end = "ends with a collective of all stages" if measured.is_synchronised else "begins on each rank on its own"
     yield f"every step {end}"
+
+
+def _layout(analysis: Analysis, settings: Settings, steps: RecordedSteps) -> SettingsPrediction:
+    step_ns, around = median(steps.recorded_ns), _scatter_ns(steps.recorded_ns)
+    changed = changed_layout(analysis, settings, step_seconds=step_ns / 1e9)
+    return SettingsPrediction(
+        settings=settings,
+        step_ns=step_ns,
+        predicted_ns=changed.expected * 1e9,
+        least_ns=max(changed.least * 1e9 - around, 0.0),
+        most_ns=changed.most * 1e9 + around,
+        stands_on=changed.facts,
+    )
 
 
 # -- replays of recorded steps --------------------------------------------------------------------

@@ -15,17 +15,20 @@ HOST = (*AFTER_BUBBLE, UNATTRIBUTED)
 """Terms of a step that is neither compute, nor communication, nor bubble."""
 
 
-def measured_rates(analysis: Analysis, *, source: str) -> MeasuredRates:
-    """The rates. Raises UsageError if the run's FLOPs are unknown, or it has no counted step."""
+def measured_rates(analysis: Analysis, *, source: str, asked_by: str = "--like ") -> MeasuredRates:
+    """The rates. Raises UsageError if the run's FLOPs are unknown, or it has no counted step.
+
+    `asked_by` precedes the source in errors.
+    """
     work = analysis.utilization.work
     ledgers = [rank for rank in analysis.ledger.ranks if rank.counted.any()]
     if not ledgers:
-        raise UsageError(f"--like {source}: it has no counted step, so it shows no rate")
+        raise UsageError(f"{asked_by}{source}: it has no counted step, so it shows no rate")
     steps = sum(int(rank.counted.sum()) for rank in ledgers)
     compute_ns = sum(rank.total(term) or 0 for rank in ledgers for term in COMPUTE) / steps
     executed = work.executed if work.executed is not None else work.model
     if executed is None or not compute_ns:
-        raise UsageError(f"--like {source}: its FLOPs are unknown: {work.reason or work.model_reason}")
+        raise UsageError(f"{asked_by}{source}: its FLOPs are unknown: {work.reason or work.model_reason}")
     axes = sorted({row.axis for row in analysis.comm if row.axis != PIPELINE_AXIS})
     hosts = {axis: _hosts(analysis, axis) for axis in axes}
     node = _link(analysis, {axis: names for axis, names in hosts.items() if len(set(names)) == 1})

@@ -4,11 +4,14 @@ import re
 from dataclasses import dataclass, fields
 
 from traincope.errors import UsageError
+from traincope.plan.layout.layout import ZERO_STAGES
 from traincope.plan.pipeline.orders import SCHEDULES
 
 SETTING = re.compile(r"\s*(?P<name>[a-z]+)\s*=\s*(?P<value>\S+)\s*")
-UNPREDICTED = ("dp", "cp", "ep", "zero", "micro_batch", "fsdp")
-"""Settings of a layout for which no measurement of a run gives the step."""
+LAYOUT = ("dp", "cp", "ep", "zero")
+"""Settings of a layout that are computed by formula, with the rates of the run."""
+OTHER_NAMES = {"fsdp": "dp, the ranks that see other sequences", "micro_batch": "microbatches"}
+"""Name of a setting that is changed under another one -> that one."""
 NONE = "none"
 
 
@@ -25,6 +28,12 @@ class Settings:
     tp: int | None = None
     prefetch: int | None = None
     """Processes that load batches while the training computes."""
+    dp: int | None = None
+    """Ranks that see other sequences: DDP's, or FSDP's with all of its copies. The batch stays."""
+    cp: int | None = None
+    ep: int | None = None
+    zero: int | None = None
+    """ZeRO stage."""
     stragglers: str | None = None
     """`none`: each rank's work takes at most the median of the ranks."""
 
@@ -33,8 +42,12 @@ class Settings:
         return any(value is not None for value in (self.pp, self.microbatches, self.schedule, self.virtual))
 
     @property
+    def changes_layout(self) -> bool:
+        return any(getattr(self, name) is not None for name in LAYOUT)
+
+    @property
     def changes_memory(self) -> bool:
-        return self.changes_pipeline or self.tp is not None
+        return self.changes_pipeline or self.changes_layout or self.tp is not None
 
     @property
     def text(self) -> str:
@@ -54,12 +67,9 @@ def parse_settings(expression: str) -> Settings | None:
     parts = expression.split(",")
     matches = [SETTING.fullmatch(part) for part in parts]
     names = [None if match is None else match["name"] for match in matches]
-    unpredicted = [name for name in names if name in UNPREDICTED]
-    if unpredicted:
-        raise UsageError(
-            f"{unpredicted[0]} cannot be predicted from a run: no measurement shows what it changes; "
-            f"`traincope plan search --like RUN` computes it by formula. Choose among {', '.join(NAMES)}"
-        )
+    for name in names:
+        if name in OTHER_NAMES:
+            raise UsageError(f"{name} is not a setting here; use {OTHER_NAMES[name]}. Choose among {', '.join(NAMES)}")
     if not any(name in NAMES for name in names):
         return None
     values: dict[str, int | str] = {}
@@ -71,8 +81,12 @@ def parse_settings(expression: str) -> Settings | None:
         values[match["name"]] = _value(match["name"], match["value"])
     settings = Settings(**values)  # type: ignore[arg-type]
     others = [name for name in ("tp", "prefetch", "stragglers") if name in values]
-    if len(others) + settings.changes_pipeline > 1:
-        raise UsageError(f"{settings.text}: only changes of the pipeline can be combined; ask for {others[0]} alone")
+    if len(others) + settings.changes_pipeline + settings.changes_layout > 1:
+        alone = others[0] if others else next(name for name in LAYOUT if name in values)
+        raise UsageError(
+            f"{settings.text}: only changes of the pipeline can be combined with each other, and {', '.join(LAYOUT)}; "
+            f"ask for {alone} alone"
+        )
     return settings
 
 
@@ -81,6 +95,8 @@ def _value(name: str, text: str) -> int | str:
         return _chosen(name, text, tuple(SCHEDULES))
     if name == "stragglers":
         return _chosen(name, text, (NONE,))
+    if name == "zero":
+        return int(_chosen(name, text, tuple(map(str, ZERO_STAGES))))
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
         raise UsageError(f"{name}={text}: {name} is a whole number from 1 to {1 << 20}")
     return int(text)

@@ -1,0 +1,135 @@
+"""Steps in another layout, from two recorded trainings. Predicted and then made: `python -m tests.truth predicted`."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from traincope.analysis import Analysis, SettingsPrediction, analyze, parse_settings, predict_settings
+from traincope.analysis.what_if.layout_change import Declared, _copying_seconds, new_layout
+from traincope.analysis.what_if.rates import measured_rates
+from traincope.analysis.what_if.settings import Settings
+from traincope.errors import UsageError
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.machine import Algorithm, Tier
+from traincope.plan.layout.prediction import AxisTime, Prediction
+from traincope.plan.model.transformer import Experts, Transformer
+from traincope.timeline import open_run
+
+SAMPLES = Path(__file__).parents[3] / "sample_runs"
+EIGHT = Layout(dp=2, cp=2, zero=3, microbatches=2, micro_batch=6)
+"""24 sequences of a step."""
+
+
+@cache
+def run(name: str) -> Analysis:
+    return analyze(open_run(SAMPLES / name))
+
+
+def predicted(name: str, expression: str) -> SettingsPrediction:
+    settings = parse_settings(expression)
+    assert settings is not None
+    return predict_settings(run(name), settings)
+
+
+def test_the_batch_stays_and_is_divided_anew() -> None:
+    changed = new_layout(EIGHT, Settings(dp=4, cp=1))
+    assert (changed.dp, changed.cp, changed.micro_batch, changed.batch) == (4, 1, 3, EIGHT.batch)
+    assert new_layout(EIGHT, Settings(zero=1)).micro_batch == EIGHT.micro_batch
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(UsageError, match="24 sequences does not divide into dp = 5 x 2 microbatches"):
+        new_layout(EIGHT, Settings(dp=5))
+
+
+def test_sizes_are_those_that_the_run_declares() -> None:
+    declared = Declared.of(run("demo").timeline.run.info.settings)
+    assert declared.layout == Layout(dp=2, pp=2, zero=1, microbatches=8, micro_batch=2)
+    assert declared.shape == Transformer(
+        layers=6,
+        hidden=256,
+        heads=8,
+        kv_heads=4,
+        ffn=704,
+        vocabulary=257,
+        sequence=128,
+        gated_mlp=True,
+        untied=True,
+    )
+
+
+def test_experts_of_a_run_are_read() -> None:
+    settings = dict(run("demo").timeline.run.info.settings)
+    settings["experts"] = {"number": 8, "top_k": 2, "ffn": 352, "shared": True}
+    assert Declared.of(settings).shape.experts == Experts(count=8, top_k=2, ffn=352, shared=1, shared_ffn=704)
+
+
+def test_the_layout_of_the_run_itself_takes_its_own_step() -> None:
+    same = predicted("demo", "dp=2,cp=1")
+    assert same.predicted_ns == pytest.approx(same.step_ns)
+    assert same.least_ns <= same.step_ns <= same.most_ns
+
+
+def test_the_prediction_is_between_the_difference_and_the_ratio_of_the_formula() -> None:
+    """Twice the replicas compute half: from c + m to c / 2 + m' of 1 s, with the messages m and m' by the law."""
+    doubled = predicted("demo", "dp=4")
+    work = run("demo").utilization.work
+    rate = measured_rates(run("demo"), source="demo").flops_per_second
+    assert work.executed is not None
+    assert rate is not None
+    compute_ns = work.executed / 4 / rate * 1e9
+    saved_ns = doubled.step_ns - doubled.predicted_ns
+    assert compute_ns / 2 < saved_ns < doubled.step_ns / 2 * 1.2
+    assert doubled.least_ns < doubled.predicted_ns < doubled.most_ns < doubled.step_ns
+
+
+def test_copies_of_shards_take_no_time_or_as_long_as_their_messages() -> None:
+    """Of 10 s of compute 2 s may be copies, next to messages of 2 s. The new layout has messages of 0.5 s."""
+    before, after = (made(work=10.0, dp=seconds) for seconds in (2.0, 0.5))
+    three, none = Layout(dp=2, zero=3), Layout(dp=2)
+    assert _copying_seconds(three, three, before, after) == pytest.approx(0.5 - 2.0)
+    assert _copying_seconds(three, none, before, after) == pytest.approx(-2.0)
+    assert _copying_seconds(none, none, before, after) == 0.0
+    half = made(work=5.0, dp=2.0)
+    assert _copying_seconds(three, three, before, half) == pytest.approx(2.0 - 1.0)
+
+
+def made(*, work: float, dp: float) -> Prediction:
+    """A prediction of given seconds."""
+    axis = AxisTime(axis="dp", tier=Tier.DOMAIN, algorithm=Algorithm.RING, seconds=dp, exposed_seconds=dp)
+    return Prediction(
+        ranks=2,
+        tokens_per_step=1,
+        model_flops=1,
+        bubble_ratio=0.0,
+        ideal_seconds=work,
+        kernel_seconds=work,
+        recompute_seconds=0.0,
+        pointwise_seconds=0.0,
+        axes=(axis,),
+        memory=(),
+        fits=True,
+    )
+
+
+def test_more_shards_of_sequences_add_messages_of_their_own() -> None:
+    shared = predicted("demo", "cp=2")
+    assert any(fact.startswith("cp takes") for fact in shared.stands_on)
+    assert predicted("demo", "dp=4").predicted_ns < shared.predicted_ns < shared.step_ns
+
+
+def test_what_the_formula_is_off_for_the_run_itself_is_stated() -> None:
+    assert "for the run's own layout the formula is 8.0% too low" in predicted("demo", "zero=3").stands_on
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("ep=2", "ep = 2 needs experts, and the model has none"),
+        ("cp=3", "cp is 3; it must divide the 128 tokens of a sequence"),
+    ],
+)
+def test_a_layout_that_the_model_cannot_have_is_refused(expression: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        predicted("demo", expression)

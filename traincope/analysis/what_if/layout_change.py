@@ -1,0 +1,258 @@
+"""Step time in another layout of the same batch, by the formula of `plan search` with the rates that a run measured.
+
+No replay can show messages that the run never sent, so `dp`, `cp`, `ep` and `zero` are computed. The formula gives the
+run's own layout and the new one. Their difference, and their ratio, are applied to the recorded step: what the formula
+does not know stays the same, or grows with the rest. On a processor, FSDP's copies of what it gathers and reduces take
+no time, or as long as the messages. The expected step is the mean of these. The interval spans them, with all
+communication hidden and with none hidden, and is widened by the formula's error for the run's own layout.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
+
+from traincope.analysis.analyze import Analysis
+from traincope.analysis.what_if.rates import measured_rates
+from traincope.analysis.what_if.settings import LAYOUT, Settings
+from traincope.errors import UsageError
+from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.machine import Machine, Tier
+from traincope.plan.layout.prediction import Prediction, predict
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.search.rates import MeasuredRates
+from traincope.units import duration
+
+UNDECLARED = (
+    "dp, cp, ep and zero are computed from the model's sizes, which only a run of `traincope train` declares; "
+    "`traincope plan search --like RUN` takes them as options"
+)
+NUMBERS = {"fp32": "fp32", "fp16": "fp16"}
+"""Precision of a training -> type of its activations; all others keep bf16."""
+UNKNOWN_RATE = 1e30
+"""Rate of links that no message of the run shows. A prediction that needs it is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Sizes of a run of `traincope train`."""
+
+    shape: Transformer
+    layout: Layout
+    precision: Precision
+    policy: ActivationPolicy
+    replicas: int
+    """Copies of shards (`dp_replicate`)."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "Declared":
+        """Read a run's settings. Raises UsageError if they do not have the sizes."""
+        try:
+            return cls._read(settings)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(UNDECLARED) from error
+
+    @classmethod
+    def _read(cls, settings: Mapping[str, Any]) -> "Declared":
+        model, parallel, train = (_table(settings, name) for name in ("model", "parallel", "train"))
+        sharded = parallel["dp"] == 1 and parallel["fsdp"] * parallel["cp"] > 1
+        stage = 1 if parallel["pp"] > 1 else _table(settings, "fsdp")["stage"]
+        replicas = parallel["dp_replicate"] * parallel["fsdp"] * parallel["dp"]
+        microbatches = parallel["microbatches"] * train["accumulation"]
+        recompute = train["recompute"]
+        if recompute not in tuple(each.value for each in Recompute):
+            raise UsageError(f"train.recompute = {recompute!r} of this run has no formula")
+        numbers = NUMBERS.get(train["precision"], "bf16")
+        return cls(
+            shape=_shape(model, settings.get("experts")),
+            layout=Layout(
+                dp=replicas,
+                zero=stage if sharded else int(_table(settings, "ddp")["shard_optimizer"]),
+                microbatches=microbatches,
+                micro_batch=train["batch"] // replicas // microbatches,
+                **{
+                    name: parallel[name]
+                    for name in ("tp", "pp", "cp", "ep", "sequence_parallel", "cp_method", "schedule", "virtual")
+                },
+            ),
+            precision=Precision(
+                weights=numbers if sharded else "fp32", gradients="fp32", activations=numbers, master=True
+            ),
+            policy=ActivationPolicy(recompute=Recompute(recompute), flash=True, dropout=False, dtype=numbers),
+            replicas=parallel["dp_replicate"],
+        )
+
+
+def _table(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    values = settings[name]
+    if not isinstance(values, Mapping):
+        raise TypeError(name)
+    return values
+
+
+def _shape(model: Mapping[str, Any], experts: object) -> Transformer:
+    names = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
+    routed = None
+    if isinstance(experts, Mapping):
+        routed = Experts(
+            count=experts["number"],
+            top_k=experts["top_k"],
+            ffn=experts["ffn"],
+            shared=int(experts["shared"]),
+            shared_ffn=model["ffn"],
+        )
+    return Transformer(**{name: model[name] for name in names}, gated_mlp=True, untied=True, experts=routed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutChange:
+    """Seconds of the step after a change."""
+
+    expected: float
+    least: float
+    most: float
+    facts: tuple[str, ...]
+
+
+def changed_layout(analysis: Analysis, settings: Settings, *, step_seconds: float) -> LayoutChange:
+    """Step in the layout with these settings; the batch stays. `step_seconds`: the recorded step.
+
+    Raises UsageError for a layout that the model cannot have, and where the run does not show a rate that it needs.
+    """
+    declared = Declared.of(analysis.timeline.run.info.settings)
+    layout = new_layout(declared.layout, settings)
+    rates = measured_rates(analysis, source="this run", asked_by="")
+    machine = _machine(analysis, rates)
+    before, after = (_predict(declared, each, machine) for each in (declared.layout, layout))
+    _check_rates(rates, before, after)
+    copying = _copying_seconds(declared.layout, layout, before, after)
+    copies = (0.0,) if rates.streams else (0.0, copying)
+    steps = {
+        bound: [each for more in copies for each in _applied(step_seconds, before, after, bound=bound, more=more)]
+        for bound in ("expected_seconds", "best_seconds", "worst_seconds")
+    }
+    bounds = [each for of_bound in steps.values() for each in of_bound]
+    own_error = abs(before.expected_seconds - step_seconds)
+    return LayoutChange(
+        expected=mean(steps["expected_seconds"]),
+        least=max(min(bounds) - own_error, 0.0),
+        most=max(bounds) + own_error,
+        facts=tuple(_facts(declared, layout, rates, before, after, step_seconds=step_seconds)),
+    )
+
+
+def _applied(
+    step_seconds: float, before: Prediction, after: Prediction, *, bound: str, more: float
+) -> tuple[float, float]:
+    """The step times the ratio of the predictions, and plus their difference. `more`: seconds that the new one adds."""
+    old, new = getattr(before, bound), getattr(after, bound) + more
+    return max(step_seconds * new / old, 0.0), max(step_seconds + new - old, 0.0)
+
+
+def _copying_seconds(old: Layout, new: Layout, before: Prediction, after: Prediction) -> float:
+    """Change of the time in which FSDP copies parameters and gradients, if a copy takes as long as its message.
+
+    The run's FLOP/s contain its own copies, so the new step loses their share of its compute.
+    """
+
+    def copied(layout: Layout, prediction: Prediction) -> float:
+        return prediction.axis_seconds.get("dp", 0.0) if layout.zero >= 2 else 0.0
+
+    return copied(new, after) - copied(old, before) * after.compute_seconds / before.compute_seconds
+
+
+def new_layout(layout: Layout, settings: Settings) -> Layout:
+    """The layout with these settings and the same batch. Raises UsageError if the batch does not divide."""
+    wanted = {name: value for name in LAYOUT if (value := getattr(settings, name)) is not None}
+    replicas = wanted.get("dp", layout.dp)
+    pieces = replicas * layout.microbatches
+    if layout.batch % pieces:
+        raise UsageError(
+            f"the batch of {layout.batch} sequences does not divide into dp = {replicas} x {layout.microbatches} "
+            f"microbatches; choose a divisor of {layout.batch // layout.microbatches}"
+        )
+    return replace(layout, **wanted, micro_batch=layout.batch // pieces)
+
+
+def _machine(analysis: Analysis, rates: MeasuredRates) -> Machine:
+    hosts: dict[str | None, int] = {}
+    for rank in analysis.timeline.run.ranks:
+        hosts[rank.info.host.name] = hosts.get(rank.info.host.name, 0) + 1
+    assert rates.flops_per_second is not None
+    known = Machine(
+        peak_flops=rates.flops_per_second,
+        memory_bytes=1 << 62,
+        # More ranks of a run on one host are assumed to find room there.
+        ranks_per_node=1 << 20 if len(hosts) == 1 else max(hosts.values()),
+        node_bytes_per_second=UNKNOWN_RATE,
+        network_bytes_per_second=UNKNOWN_RATE,
+    )
+    return rates.applied(known)
+
+
+def _predict(declared: Declared, layout: Layout, machine: Machine) -> Prediction:
+    return predict(
+        declared.shape,
+        layout=layout,
+        precision=declared.precision,
+        policy=declared.policy,
+        machine=machine,
+        causal_half=True,
+    )
+
+
+def _check_rates(rates: MeasuredRates, *predictions: Prediction) -> None:
+    for prediction in predictions:
+        for each in prediction.axes:
+            link = rates.node if each.tier is Tier.DOMAIN else rates.network
+            if link is None:
+                where = "within a host" if each.tier is Tier.DOMAIN else "between hosts"
+                raise UsageError(
+                    f"axis {each.axis} sends {where}, and no axis of this run has collectives of several sizes there, "
+                    "so their latency and bandwidth are unknown; record a run with another axis"
+                )
+
+
+def _facts(
+    declared: Declared,
+    layout: Layout,
+    rates: MeasuredRates,
+    before: Prediction,
+    after: Prediction,
+    *,
+    step_seconds: float,
+) -> Iterator[str]:
+    old = declared.layout
+    assert rates.flops_per_second is not None
+    ranks = (
+        f"{layout.ranks} ranks instead of {old.ranks}" if layout.ranks != old.ranks else f"the same {old.ranks} ranks"
+    )
+    yield f"the batch of {layout.batch} sequences stays, on {ranks}"
+    yield f"a rank computes {rates.flops_per_second:.3g} FLOP/s, whatever the size of its matrices"
+    for name, link in (("in a host", rates.node), ("between hosts", rates.network)):
+        if link is not None:
+            yield (
+                f"links {name}: {duration(link.latency_seconds * 1e9)} per step of a ring, "
+                f"{link.bytes_per_second / 1e9:.3g} GB/s; larger groups are assumed to have the same"
+            )
+    error = before.expected_seconds / step_seconds - 1
+    yield f"for the run's own layout the formula is {abs(error):.1%} too {'high' if error > 0 else 'low'}"
+    for each in after.axes:
+        hidden = each.seconds - each.exposed_seconds
+        part = f"{duration(hidden * 1e9)} of it are expected to be hidden" if hidden else "and nothing hides it"
+        yield f"{each.axis} takes {duration(each.seconds * 1e9)} per step, {part}"
+    if layout.zero != old.zero and layout.microbatches > 1:
+        yield (
+            "stages 2 and 3 are assumed to reduce each microbatch's gradients; stage 3 of `traincope train` reduces "
+            "them once per step"
+        )
+    if declared.replicas > 1:
+        yield "copies of shards (dp_replicate) count as shards"
+    if not rates.streams:
+        yield (
+            "the ranks have no streams, so FSDP's messages are not hidden, and its copies of them take no time, or as "
+            "long as they do: both are computed"
+        )
