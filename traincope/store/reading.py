@@ -16,7 +16,7 @@ from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
-from traincope.store.job.hang_notices import read_notices
+from traincope.store.job.hang_notices import HangNotice, read_notices
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -147,6 +147,8 @@ class RunRecords:
     """Windows that were requested in the last attempt."""
     launcher: tuple[LauncherNote, ...] = ()
     """Processes of any attempt that did not end well, as the launcher saw them."""
+    notices: tuple[HangNotice, ...] = ()
+    """Answers about hangs of the last attempt, as the agents announced them, the first one first."""
     witnessed: tuple[WitnessedHost, ...] = ()
     """Hosts of the last attempt of which another host's agent kept a copy."""
     compared: tuple[tuple[RankRecords, ...], ...] = ()
@@ -205,6 +207,7 @@ def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecord
         earlier=tuple(earlier_attempts(attempts, notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,
+        notices=tuple(notice for notice in read_notices(root) if notice.attempt == number),
         witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
         compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
         operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,

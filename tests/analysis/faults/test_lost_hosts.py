@@ -135,6 +135,7 @@ def test_a_lost_host_explains_a_hang_unless_the_hangs_cause_is_certain() -> None
     unknown, certain = (finding(FindingKind.HANG, confidence) for confidence in (UNKNOWN, HIGH))
     assert in_order_of_cause([lost, perhaps], [unknown]) == [lost, unknown, perhaps]
     assert in_order_of_cause([lost, perhaps], [certain, unknown]) == [certain, unknown, lost, perhaps]
+    assert in_order_of_cause([lost], [unknown], hung_before=True) == [unknown, lost]
 
 
 def test_the_longer_records_of_a_rank_count() -> None:

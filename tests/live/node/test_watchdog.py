@@ -377,6 +377,18 @@ ANNOUNCED = (
 )
 
 
+def test_a_culprit_that_is_known_later_is_announced_too(stopped: RankTail) -> None:
+    """Copies of other hosts' looks arrive late. The report takes the answer from the notice."""
+    stopped.read(now_ns=0)
+    seen = {"kind": "stuck", "since": 5, "step": 3, "evidence": "it stood", "confidence": "medium"}
+    unnamed, named = ({**seen, "culprits": culprits, "lasted_ns": 60 * S} for culprits in ([], [1]))
+    dog, answers = watchdog(stopped), [unnamed, unnamed, named, named, unnamed]
+    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], "verdict": [{"advice": "Look."}]}  # type: ignore[method-assign]
+    for at_s in (6, 12, 24, 48, 96):
+        dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S)
+    assert [notice.culprits for notice in read_notices(stopped.directory.parents[1])] == [(), (1,)]
+
+
 def test_a_settled_hang_is_announced_once(stopped: RankTail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the command that may end the job, and to Kubernetes. A second reader announces nothing."""
     message = tmp_path / "message"
@@ -394,4 +406,6 @@ def test_a_settled_hang_is_announced_once(stopped: RankTail, tmp_path: Path, mon
                 dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S)
         written += announced
         assert message.read_text() == "traincope: hang: it stood. Look.\n" * announced
-        assert len(read_notices(stopped.directory.parents[1])) == written
+        notices = read_notices(stopped.directory.parents[1])
+        assert len(notices) == written
+        assert all(notice.judged["evidence"] == "it stood" for notice in notices)

@@ -7,7 +7,9 @@ import pytest
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.layout import HANGS_FILE, attempt_directory
 
-FIRST = HangNotice(attempt=0, at_wall_ns=7, culprits=(1, 3), sentence="ranks 1, 3 stood at train.py:9")
+FIRST = HangNotice(
+    attempt=0, at_wall_ns=7, culprits=(1, 3), sentence="ranks 1, 3 stood at train.py:9", judged={"kind": "stuck"}
+)
 SECOND = HangNotice(attempt=1, at_wall_ns=8, culprits=(), sentence="ranks 0, 1 made no progress")
 
 

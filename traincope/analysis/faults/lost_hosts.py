@@ -86,6 +86,12 @@ def unexplained(hosts: Iterable[LostHost], hangs: Sequence[Hang]) -> Iterator[Lo
     return (host for host in hosts if host.ranks not in named)
 
 
+def hung_before(hosts: Sequence[LostHost], hangs: Sequence[Hang]) -> bool:
+    """True if all these hosts still answered after the culprit of a hang was known."""
+    known_ns = [hang.until_ns for hang in hangs if hang.culprits and hang.until_ns is not None]
+    return bool(hosts and known_ns) and min(known_ns) < min(host.heard_ns for host in hosts)
+
+
 def lost_host_faults(timeline: Timeline, hangs: Sequence[Hang] = ()) -> Iterator[Fault]:
     """One fault per lost host, except those that the hangs name."""
     for host in unexplained(lost_hosts(timeline), hangs):

@@ -10,6 +10,7 @@ from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.lost_hosts import hung_before, lost_hosts
 from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernels import Kernels
@@ -70,7 +71,8 @@ def verdict(
     Imported traces without steps are judged by `gpus` alone, imported snapshots of memory by `snapshots`.
     """
     lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
-    findings = [*in_order_of_cause(tuple(lost), tuple(hung)), *rank_failures(timeline, faults, hangs, out_of_memory)]
+    findings = in_order_of_cause(tuple(lost), tuple(hung), hung_before=hung_before(lost_hosts(timeline), hangs))
+    findings += rank_failures(timeline, faults, hangs, out_of_memory)
     findings += bad_state(timeline, faults, state)
     if timeline.run.logbook is not None:
         return (_only_a_logbook(reliability),)
@@ -91,9 +93,12 @@ def verdict(
     return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
 
 
-def in_order_of_cause(lost: Sequence[Finding], hung: Sequence[Finding]) -> list[Finding]:
-    """Order findings about lost hosts and hangs: a lost host explains a hang, unless the hang's cause is certain."""
-    certain = any(finding.confidence == HIGH for finding in hung[:1])
+def in_order_of_cause(lost: Sequence[Finding], hung: Sequence[Finding], *, hung_before: bool = False) -> list[Finding]:
+    """Order findings about lost hosts and hangs: a lost host explains a hang, unless the hang's cause is certain.
+
+    `hung_before`: the cause of the hang was known before a host was lost.
+    """
+    certain = hung_before or any(finding.confidence == HIGH for finding in hung[:1])
     causes = [finding for finding in lost if finding.confidence != UNKNOWN and not certain]
     return [*causes, *hung, *(finding for finding in lost if finding not in causes)]
 

@@ -169,14 +169,22 @@ class Watchdog:
         return tuple(map(_fault, hangs))
 
     def _announce(self, stop: "_Stop", settled: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
-        """Announce the first settled hang of a stop to the command that started the job, and to Kubernetes."""
-        if stop.announced or not settled or not self._looks:
+        """Announce the first settled hang of a stop to the command that started the job, and to Kubernetes; once more
+        if only later evidence shows its culprit.
+        """
+        if not settled or not self._looks:
             return
-        stop.announced = True
         hang, finding = settled[0]
+        if stop.announced and (stop.announced_named or not _is_named(hang)):
+            return
+        stop.announced, stop.announced_named = True, _is_named(hang)
         sentence = f"hang: {hang['evidence']}. {finding['advice']}"
         notice = HangNotice(
-            attempt=self._attempt, at_wall_ns=time.time_ns(), culprits=tuple(hang["culprits"]), sentence=sentence
+            attempt=self._attempt,
+            at_wall_ns=time.time_ns(),
+            culprits=tuple(hang["culprits"]),
+            sentence=sentence,
+            judged=hang,
         )
         try:
             write_termination_message(sentence, os.environ)
@@ -203,7 +211,7 @@ class _Stop:
         """The last record of any rank."""
         self.next_look_ns = 0
         """Silence at which to look again; 0 before the first look."""
-        self.reported = self.named = self.announced = False
+        self.reported = self.named = self.announced = self.announced_named = False
 
 
 def _is_settled(hang: Mapping[str, Any]) -> bool:

@@ -2,8 +2,10 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from traincope.private_files import file_mode
 from traincope.store.layout import HANGS_FILE, attempt_directory
@@ -20,6 +22,8 @@ class HangNotice:
     """Empty if the evidence does not show them."""
     sentence: str
     """Evidence and advice."""
+    judged: Mapping[str, Any] = field(default_factory=dict)
+    """The hang as `traincope hang --format json` prints it; empty if an earlier version wrote the line."""
 
 
 def append_notice(run: Path, notice: HangNotice) -> None:
@@ -46,4 +50,11 @@ def _notice(raw: object) -> HangNotice | None:
     if type(attempt) is not int or type(at_wall_ns) is not int or not isinstance(culprits, list):
         return None
     ranks = tuple(rank for rank in culprits if type(rank) is int)
-    return HangNotice(attempt=attempt, at_wall_ns=at_wall_ns, culprits=ranks, sentence=str(raw.get("sentence", "")))
+    judged, sentence = raw.get("judged"), str(raw.get("sentence", ""))
+    return HangNotice(
+        attempt=attempt,
+        at_wall_ns=at_wall_ns,
+        culprits=ranks,
+        sentence=sentence,
+        judged=judged if isinstance(judged, dict) else {},
+    )

@@ -13,10 +13,11 @@ from traincope.analysis.faults.hangs.evidence.standing import Standing, standing
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
+from traincope.analysis.faults.hangs.noticed import noticed_hang, with_noticed
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
 from traincope.analysis.faults.hangs.stops import stops
-from traincope.analysis.faults.lost_hosts import lost_hosts
+from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Instances, Timeline, match_instances, timelines_of_compared, with_copies
 from traincope.timeline.evidence import waits_on_the_host
@@ -29,7 +30,8 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     """Find the hangs and mismatches. Mismatches come first: they explain the stops after them.
 
     Where the records do not name a culprit and its collective, torch's flight recorder may. Witness copies stand for
-    ranks without records, unless their host was lost.
+    ranks without records, unless their host was lost. Where neither does, the answer that an agent gave during the hang
+    does.
 
     `instances` and `ends` are of the same timeline. On GPUs the host sees waits only indirectly, so confidence is at
     most medium there.
@@ -37,7 +39,8 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     if not timeline.ranks:
         return ()
     recorded, recorded_ends = timeline, ends
-    lost = [host for host in lost_hosts(recorded) if host.confidence != UNKNOWN]
+    noticed = noticed_hang(recorded)
+    lost = [host for host in lost_hosts(recorded) if host.confidence != UNKNOWN and not _follows(host, noticed)]
     timeline = with_copies(recorded, without=[rank for host in lost for rank in host.ranks])
     ends = recorded_ends if timeline is recorded else endings(timeline)
     latest = latest_calls(timeline) if _may_have_stopped(timeline) else {}
@@ -58,7 +61,13 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
     explained = () if certain or not lost else tuple(stops_for_lost_hosts(timeline, ends, lost))
-    return explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
+    result = explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
+    return with_noticed(result, noticed)
+
+
+def _follows(host: LostHost, noticed: Hang | None) -> bool:
+    """True if the host still answered after the culprit of the hang was known."""
+    return noticed is not None and noticed.until_ns is not None and host.heard_ns > noticed.until_ns
 
 
 def completed_mismatches(timeline: Timeline) -> Iterator[Mismatch]:
