@@ -138,6 +138,26 @@ def test_a_segment_without_header_affects_only_itself(run: Path) -> None:
     assert len(records.ranks[1].thread("main")) == 0
 
 
+def test_an_exception_is_known_before_the_manifest_has_it(tmp_path: Path) -> None:
+    """A launcher may kill a rank that failed while it writes its manifest."""
+    traincope.run(tmp_path / "clean")(user_event)()
+    edit(tmp_path / "clean" / "attempt-000" / "rank-00000" / "rank.json", ending=None, ended_wall_ns=None, process=None)
+    assert read_run(tmp_path / "clean").ranks[0].info.ending is None
+    with pytest.raises(ValueError, match="of the loss"):
+        traincope.run(tmp_path / "run")(fail)()
+    edit(tmp_path / "run" / "attempt-000" / "rank-00000" / "rank.json", ending=None, ended_wall_ns=None, process=None)
+    assert read_run(tmp_path / "run").ranks[0].info.ending == "ValueError"
+
+
+def user_event() -> None:
+    traincope.event("exception", type="of the user")
+
+
+def fail() -> None:
+    user_event()
+    raise ValueError("of the loss")
+
+
 def test_a_segment_of_another_format_is_refused(run: Path) -> None:
     path = rank(run, 1) / "main-00000.seg"
     path.write_bytes(path.read_bytes().replace(b'"version": 3', b'"version": 9'))

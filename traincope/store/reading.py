@@ -1,6 +1,6 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, VersionError
-from traincope.events import Kind
+from traincope.events import EXCEPTION, Kind
 from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
@@ -45,8 +45,9 @@ from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.operations import Operations, read_operations
 from traincope.store.places.fetched import local_copy
 from traincope.store.places.ship_notes import shipping_problems
+from traincope.store.segments.joining import continued, in_one
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
-from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
+from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last_instant_ns, recorder_events
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
 from traincope.topology import Group
 
@@ -195,6 +196,8 @@ def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecord
     if not any(_has_records(rank) for rank in ranks):
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
+    witnessed = _read_witnessed(attempts[-1], attempt=number) if attempts else ()
+    ranks, added = _with_last_seconds(ranks, witnessed)
     present = {rank.rank for rank in ranks}
     notes = read_notes(notes_path(root))
     return RunRecords(
@@ -203,12 +206,12 @@ def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecord
         ranks=tuple(ranks),
         attempts=len(attempts),
         missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
-        problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ())),
+        problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ()), *added),
         earlier=tuple(earlier_attempts(attempts, notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,
         notices=tuple(notice for notice in read_notices(root) if notice.attempt == number),
-        witnessed=_read_witnessed(attempts[-1], attempt=number) if attempts else (),
+        witnessed=tuple(map(_in_one, witnessed)),
         compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
         operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
     )
@@ -289,6 +292,43 @@ def _read_copies(directory: Path, *, attempt: int) -> tuple[RankRecords, ...]:
     return tuple(_read_ranks(sorted(directory.glob("rank-*")), attempt=attempt)[0])
 
 
+def _in_one(host: WitnessedHost) -> WitnessedHost:
+    """Join the successive copies of each rank."""
+    return replace(host, ranks=tuple(replace(copy, segments=in_one(copy.segments)) for copy in host.ranks))
+
+
+def _with_last_seconds(
+    ranks: Sequence[RankRecords], witnessed: Sequence[WitnessedHost]
+) -> tuple[list[RankRecords], list[str]]:
+    """Add what witnesses alone have of the end of ranks that recorded no end, and report it: a host that ships its
+    records may be lost between two rounds.
+    """
+    longest: dict[int, RankRecords] = {}
+    for copy in (copy for host in witnessed for copy in host.ranks if copy.segments):
+        if copy.rank not in longest or _last_ns(copy) > _last_ns(longest[copy.rank]):
+            longest[copy.rank] = copy
+    result, problems = list(ranks), []
+    for at, own in enumerate(ranks):
+        last = longest.get(own.rank)
+        if last is None or own.info.ending is not None or own.running or last.info.process != own.info.process:
+            continue
+        segments = continued(own.segments, last.segments)
+        if segments is not None:
+            result[at] = replace(
+                own,
+                segments=segments,
+                names=(*own.names, *last.names[len(own.names) :]),
+                groups=(*own.groups, *last.groups[len(own.groups) :]),
+            )
+            seconds = (_last_ns(last) - _last_ns(own)) / 1e9
+            problems.append(f"the last {seconds:.1f} s of rank {own.rank} are from copies that another host kept")
+    return result, problems
+
+
+def _last_ns(rank: RankRecords) -> int:
+    return max((last_instant_ns(segment.records) for segment in rank.segments), default=0)
+
+
 def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:
     """Add ranks of this launch that ended before they joined a process group, the newest record of each."""
     provisional, unreadable = _read_ranks(sorted(root.glob(f"{PROVISIONAL}*")), attempt=attempt)
@@ -361,12 +401,15 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
     if num_missing:
         more = f" (and {num_missing - 1} more)" if num_missing > 1 else ""
         problems.append(f"{directory / first}{more} is missing: the file was deleted")
+    details = _details(directory, names=names, segments=segments, version=info.version)
+    if info.ending is None and not running:
+        info = replace(info, ending=_recorded_exception(_training_thread(segments), names=names, details=details))
     return RankRecords(
         attempt=attempt,
         info=info,
         names=names,
         groups=dense_groups(read_numbered(directory / GROUPS_FILE, version=info.version)),
-        details=_details(directory, names=names, segments=segments, version=info.version),
+        details=details,
         segments=tuple(segments),
         problems=tuple(problems),
         traces=tuple(trace_files(directory)),
@@ -377,6 +420,17 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         directory=directory,
         state_checks=StateCheckFile(directory),
     )
+
+
+def _recorded_exception(
+    main: NDArray[np.void], *, names: Sequence[str], details: Mapping[int, Mapping[str, Any]]
+) -> str | None:
+    """Type of the exception that left the run, by its event: the rank may be killed before its manifest has it."""
+    for event in reversed(recorder_events(main)):
+        number, kind = int(event["name"]), details.get(int(event["group"]), {}).get("type")
+        if number < len(names) and names[number] == EXCEPTION and isinstance(kind, str):
+            return kind
+    return None
 
 
 def _training_thread(segments: list[SegmentRecords]) -> NDArray[np.void]:

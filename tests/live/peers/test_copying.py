@@ -11,7 +11,7 @@ import traincope
 from tests.live.recorded import rank_of, record
 from traincope.events import OPEN, Kind
 from traincope.live.peers import copying
-from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, MAX_RECORDS, RankCopier
+from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopier
 from traincope.live.peers.members import Member
 from traincope.live.peers.witnessing import Witness, copy_message
 from traincope.store import read_run
@@ -21,6 +21,7 @@ from traincope.store.job.witness import witness_directory
 from traincope.store.layout import FLIGHT_FILE, LOOKS_FILE, attempt_directory
 from traincope.store.reading import RankRecords
 from traincope.store.redaction import redact
+from traincope.store.segments.joining import MAX_RECORDS
 from traincope.store.segments.segments import HEADER_BYTES
 from traincope.timeline import open_run
 from traincope.topology import Host

@@ -82,7 +82,8 @@ class Running:
         others = {name: len(self.job.runs) - 1 for name in self.job.runs}
         self.job.until(
             lambda: all(
-                len(list(run.glob("attempt-000/witness/*/rank-*/main-*.seg"))) >= others[name] * self.case.ranks
+                len({path.parent for path in run.glob("attempt-000/witness/*/rank-*/main-*.seg")})
+                >= others[name] * self.case.ranks
                 for name, run in self.job.runs.items()
             ),
             "the agents' meeting",

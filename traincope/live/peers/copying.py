@@ -35,13 +35,10 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.reading import NAMED_KINDS
+from traincope.store.segments.joining import KEPT_NS, MAIN, MAX_RECORDS
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
 from traincope.whole_files import write_whole
 
-KEPT_NS = 5_000_000_000
-MAIN = "main"
-MAX_RECORDS = 2_048
-"""Newest records of the training thread: 112 KiB. Other threads have a quarter each."""
 MAX_OTHER_THREADS = 3
 MAX_CARD_BYTES = 64 << 10
 MAX_LINES_BYTES = 64 << 10

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import Flag, Kind, Phase
-from traincope.live.peers.copying import MAX_RECORDS, RankCopy, lines_of
+from traincope.live.peers.copying import RankCopy, lines_of
 from traincope.live.window import CopiedRank
 from traincope.store import RankRecords, SegmentRecords
 from traincope.store.job.manifests import parse_rank_info
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, SEGMENT, segment_path, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, parse, parse_numbered
+from traincope.store.segments.joining import MAX_RECORDS, joined
 from traincope.store.segments.segments import HEADER_BYTES, RECORD_DTYPE, plausible, segment_content
 from traincope.topology import Host
 
@@ -82,9 +83,9 @@ class _History:
             if name.endswith(SEGMENT) and len(content) % RECORD_DTYPE.itemsize == HEADER_BYTES % RECORD_DTYPE.itemsize
         }
         new = {thread: records[plausible(records) & _is_kept(records)] for thread, records in new.items()}
-        joined = {thread: _joined(self.threads.get(thread, records[:0]), records) for thread, records in new.items()}
-        joined = {thread: records[-MAX_RECORDS:] for thread, records in (self.threads | joined).items()}
-        self.threads = new if _lacks_some(joined.values()) else joined
+        both = {thread: joined(self.threads.get(thread, records[:0]), records) for thread, records in new.items()}
+        both = {thread: records[-MAX_RECORDS:] for thread, records in (self.threads | both).items()}
+        self.threads = new if _lacks_some(both.values()) else both
         used = np.unique(np.concatenate([records["name"] for records in self.threads.values()] or [np.empty(0)]))
         names = self.names | _numbered(copy.files.get(NAMES_FILE, b""))
         self.names = {number: names[number] for number in used.tolist() if number in names}
@@ -140,16 +141,3 @@ def _lacks_some(threads: Iterable[NDArray[np.void]]) -> bool:
         if len(counts) != int(counts.max()) - int(counts.min()) + 1:
             return True
     return False
-
-
-def _joined(before: NDArray[np.void], new: NDArray[np.void]) -> NDArray[np.void]:
-    """The records of both in order of start. The new form of a record, which may have ended since, replaces the old."""
-    replaced = np.isin(_begins(before), _begins(new))
-    both = np.concatenate([before[~replaced], new])
-    joined: NDArray[np.void] = both[np.argsort(both["start_ns"], kind="stable")]
-    return joined
-
-
-def _begins(records: NDArray[np.void]) -> NDArray[np.int64]:
-    """Start and kind of each record of a thread: no two have the same."""
-    return np.asarray(records["start_ns"] * (max(Kind) + 1) + records["kind"])

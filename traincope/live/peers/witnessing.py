@@ -12,6 +12,7 @@ from typing import Any
 
 from traincope.analysis.faults.lost_hosts import SILENCE_NS
 from traincope.errors import ServerError
+from traincope.live.peers.chains import Chain
 from traincope.live.peers.channel import Message
 from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
 from traincope.live.peers.histories import Histories
@@ -94,6 +95,7 @@ class Witness:
         self._heard: dict[Host, Heard] = {}
         self._heard_ns: dict[Host, int] = {}
         self._ranks: dict[Host, set[int]] = {}
+        self._chains: dict[tuple[Host, int], Chain] = {}
         self._reported: set[Host] = set()
         self._cannot_write = False
 
@@ -108,7 +110,8 @@ class Witness:
             ranks.add(copy.rank)
         with self._writing:
             try:
-                copy.write(self._directory(member.host) / f"rank-{copy.rank:05d}")
+                chain = self._chains.setdefault((member.host, copy.rank), Chain())
+                chain.write(copy, self._directory(member.host) / f"rank-{copy.rank:05d}")
             except OSError as error:
                 self._report_disk(error)
                 raise ServerError("the copy could not be written") from error

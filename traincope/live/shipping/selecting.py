@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from traincope.analysis.faults.lost_hosts import SILENCE_NS
 from traincope.errors import RunDirectoryError
 from traincope.events import RECORD_BYTES
 from traincope.live.node.tail import num_begun, records_at
 from traincope.record.segments.writer import CAPACITY
 from traincope.store.job.manifests import read_rank_info
-from traincope.store.job.witness import file_name_of
+from traincope.store.job.witness import Heard, file_name_of, witnessed_hosts
 from traincope.store.layout import (
     DETAILS_FILE,
     GROUPS_FILE,
@@ -37,6 +38,7 @@ from traincope.store.layout import (
     SIGNAL_FILES,
     STACKS_FILE,
     TILES_DIRECTORY,
+    WITNESS_DIRECTORY,
     attempt_directory,
     attempt_number,
     metrics_file,
@@ -141,8 +143,15 @@ def _attempt_pieces(attempt: Path, host: Host, *, run: Path) -> Iterator[Piece]:
     for path in attempt.iterdir():
         if not _is_of_another(path, host):
             yield from _one(path, run=run)
-    for directory in (*attempt.glob(f"witness/*-by-{own}"), *attempt.glob(f"compared/{own}")):
-        yield from _pieces(directory, run=run)
+    of_silent_hosts = (path for heard, path in witnessed_hosts(attempt) if _is_silent(heard))
+    for directory in (*of_silent_hosts, *attempt.glob(f"compared/{own}")):
+        if directory.parent.name != WITNESS_DIRECTORY or directory.name.endswith(f"-by-{own}"):
+            yield from _pieces(directory, run=run)
+
+
+def _is_silent(heard: Heard) -> bool:
+    """True if the host may be lost: the copies of its records are of use only then."""
+    return not heard.farewell and (heard.closed or heard.silent_ns >= SILENCE_NS)
 
 
 def _is_of_another(path: Path, host: Host) -> bool:
