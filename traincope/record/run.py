@@ -243,11 +243,11 @@ class Run:
         if error is not None:
             write_last()
             recorder.fail()
+        ending = ending_of(kind, error, messages=resolved_messages(self._options))
+        if ending.details:  # before all that takes time: a launcher may kill this rank meanwhile
+            guard(recorder.event)("exception", dict(ending.details))
         if self._probes is not None:
             self._probes.remove()
-        ending = ending_of(kind, error, messages=resolved_messages(self._options))
-        if ending.details:
-            guard(recorder.event)("exception", dict(ending.details))
         guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)

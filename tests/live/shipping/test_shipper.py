@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from traincope.live.shipping.targets import Directory
 from traincope.record.segments.writer import CAPACITY
 from traincope.store import RECORD_DTYPE, read_run
 from traincope.store.job.manifests import read_rank_info
+from traincope.store.job.witness import Heard, witness_directory, write_heard
 from traincope.store.places.ship_notes import is_shipped, left_notes, shipping_problems
 from traincope.store.segments.segments import HEADER_BYTES, SegmentFile, segment_content
 from traincope.topology import Host
@@ -221,6 +223,30 @@ def test_lines_of_several_hosts_are_united(run: Path, host: Host, tmp_path: Path
         shipping.round(last=True)
         lines = (there / "launcher.jsonl").read_text().splitlines()
         assert [json.loads(line)["rank"] for line in lines] == [9, 1]
+
+
+def test_copies_are_shipped_of_hosts_that_may_be_lost(run: Path, host: Host, tmp_path: Path) -> None:
+    """And they are removed there once the host answers again."""
+    there, attempt = tmp_path / "there", run / "attempt-000"
+    shipping, _ = shipper(run, host, there)
+    directory = witness_directory(attempt, OTHER, witness=host)
+    copy = there / "attempt-000" / directory.relative_to(attempt) / "rank-00007" / "main-00003.seg"
+    (directory / "rank-00007").mkdir(parents=True)
+    (directory / "rank-00007" / "main-00003.seg").write_bytes(b"copy")
+    alive = Heard(host=OTHER, witness=host, heard_wall_ns=1, silent_ns=0)
+    silent = replace(alive, silent_ns=5_000_000_000)
+    for heard, shipped in (
+        *((alive, False), (silent, True), (alive, False), (replace(alive, closed=True), True)),
+        (replace(silent, farewell=True), False),
+    ):
+        write_heard(directory, heard)
+        shipping.round()
+        assert copy.exists() is shipped
+    of_other = witness_directory(attempt, host, witness=OTHER)
+    of_other.mkdir()
+    write_heard(of_other, replace(silent, host=host, witness=OTHER))
+    shipping.round(last=True)
+    assert not (there / "attempt-000" / of_other.relative_to(attempt)).exists()
 
 
 def test_files_of_another_host_are_not_shipped(run: Path, tmp_path: Path) -> None:

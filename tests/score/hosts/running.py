@@ -25,6 +25,10 @@ WAIT = "exposed_wait[dp]"
 END_SECONDS = 240.0
 WATCHED_STEPS = 150
 """Steps of a job that goes on after its fault."""
+LATE_STEPS = 300
+"""The same for a late rank. Where noise lasts for several steps, half as many do not show yet that it is late step
+after step.
+"""
 BETWEEN = re.compile(r"between steps (\d+) and (\d+)")
 ALLOWED_NS = 5_000_000_000
 """Longest time of a lost host's records that its copies may lack."""
@@ -201,7 +205,7 @@ def _kill(running: Running) -> Outcome:
 
 def _late(running: Running) -> Outcome:
     step, case = running.go(), running.case
-    running.train(WATCHED_STEPS)
+    running.train(LATE_STEPS)
     codes = running.stop()
     run = running.merged()
     after = {"all": signature(report(run), step=step)}
@@ -209,7 +213,7 @@ def _late(running: Running) -> Outcome:
     live = {}
     for rank in range(case.hosts * case.ranks):
         rows = read_rows(run / f"attempt-000/rank-{rank:05d}", rank=rank)
-        waits = [row.terms.get(WAIT, 0) for row in rows if row.terms and step < row.step < step + WATCHED_STEPS]
+        waits = [row.terms.get(WAIT, 0) for row in rows if row.terms and step < row.step < step + LATE_STEPS]
         live[f"rank {rank}"] = median_ms = round(float(np.median(waits or [0])) / 1e6)
         if rank != case.rank and median_ms < 0.8e3 * LATE_SECONDS:
             problems.append(f"live: the wait of rank {rank} is {median_ms} ms")

@@ -27,6 +27,7 @@ from traincope.store.layout import (
     ROWS_FILE,
     RUN_FILE,
     SEGMENT,
+    WITNESS_DIRECTORY,
     attempt_directory,
     rank_number,
     segment_path,
@@ -182,15 +183,16 @@ class Shipper:
 
     def _remove(self, present: set[str]) -> None:
         """Remove files that this host shipped, and that are gone here: a segment that was compacted or given up, stacks
-        of a rank that has ended, a directory of before the rank had its place.
+        of a rank that has ended, a directory of before the rank had its place, copies of a host that answers again.
 
         A file that was lost here, as one that a cleaner of /tmp removed, stays there.
         """
         readable = {_folder(name) for name in present}
         for name in sorted(self._journal.shipped.keys() - present):
-            if not name.startswith(PROVISIONAL) and (_folder(name) not in readable or _is_lost(name, present)):
+            is_copy, is_provisional = _is_copy(name), name.startswith(PROVISIONAL)
+            if not (is_copy or is_provisional) and (_folder(name) not in readable or _is_lost(name, present)):
                 continue
-            if PurePosixPath(name).name not in KEPT:
+            if is_copy or PurePosixPath(name).name not in KEPT:
                 self._target.remove(name)
             del self._journal.shipped[name]
 
@@ -291,6 +293,11 @@ def _folder(name: str) -> str:
     without a readable manifest are present.
     """
     return "/".join(PurePosixPath(name).parts[:-1][:2])
+
+
+def _is_copy(name: str) -> bool:
+    """Return whether a file belongs to a witness' copies of another host."""
+    return WITNESS_DIRECTORY in PurePosixPath(name).parts[1:2]
 
 
 def _is_lost(name: str, present: set[str]) -> bool:
