@@ -11,6 +11,7 @@ from traincope.analysis.attribution.stalls import StallTotal, sum_stalls
 from traincope.analysis.communication.axis_operations import AxisOperation, communication
 from traincope.analysis.communication.call_sites import RankCalls, rank_calls
 from traincope.analysis.communication.group_waits import GroupWait, group_waits, rank_waits
+from traincope.analysis.communication.job_activity import JobActivity, is_job_of_a_workflow, job_activity
 from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
@@ -109,6 +110,8 @@ class Analysis:
     """Groups in which a rank waited."""
     calls: tuple[RankCalls, ...] = ()
     """Call sites of each rank; empty if the timeline is a part of a run."""
+    job_activity: JobActivity | None = None
+    """None: the run is no job of a workflow, or the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     memory_splits: tuple[RankSplits, ...] = ()
     """One entry per rank whose tensors the recorder counted."""
@@ -262,6 +265,7 @@ def analyze(
         result,
         run_estimates=estimates,
         sampled_windows=slow_code(timeline),
+        job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
         energy=energy(timeline, ledger),
     )
 

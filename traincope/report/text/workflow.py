@@ -10,6 +10,7 @@ from traincope.report import schema
 from traincope.report.text.layout.lines import INDENT, Trimmed, indented, table, text
 from traincope.units import MISSING, share
 
+NO_WAIT = "No wait is recorded: put the waits of the training loops into traincope.wait_for(role)."
 MOSTLY = 0.5
 """Share of a wait from which what the awaited job did then explains it."""
 
@@ -42,9 +43,14 @@ def _jobs(workflow: Workflow) -> RenderableType:
 
 def _lines(workflow: Workflow) -> Iterator[Text]:
     if not workflow.waits:
-        yield text("No wait is recorded: put the waits of the training loops into traincope.wait_for(role).")
+        yield text(NO_WAIT)
     for wait in workflow.waits:
-        yield text(f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time: {_meanwhile(wait)}")
+        yield text(wait_sentence(wait))
+
+
+def wait_sentence(wait: JobWait) -> str:
+    """One sentence: the share of the wait, what the awaited job did then, and what to do."""
+    return f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time: {_meanwhile(wait)}"
 
 
 def _meanwhile(wait: JobWait) -> str:

@@ -15,6 +15,7 @@ from traincope.viewer.pages import (
     ranks,
     timeline,
     verdict,
+    workflow,
 )
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -30,6 +31,7 @@ PAGES: tuple[Page, ...] = (
     memory.PAGE,
     hardware.PAGE,
     compare.PAGE,
+    workflow.PAGE,
     plan.PAGE,
     layout.PAGE,
     explained.PAGE,
