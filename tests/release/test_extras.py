@@ -39,7 +39,7 @@ print(urllib.request.urlopen(served.where, timeout=60).read().decode())
 served.stop()
 """
 PEERS = """
-from traincope.live.peers.sealing import make_seal
+from traincope.live.peers.network.sealing import make_seal
 
 seal = make_seal(bytes(32))
 sealed = seal.seal(b"a row", position=b"1")

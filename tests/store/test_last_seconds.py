@@ -9,9 +9,9 @@ import pytest
 
 from tests.live.recorded import rank_of, record
 from traincope.events import Kind
-from traincope.live.peers.copying import RankCopier
-from traincope.live.peers.members import Member
-from traincope.live.peers.witnessing import Witness, copy_message
+from traincope.live.peers.copies.copying import RankCopier
+from traincope.live.peers.copies.witnessing import Witness, copy_message
+from traincope.live.peers.network.members import Member
 from traincope.store import read_run
 from traincope.store.layout import RANK_FILE, attempt_directory
 from traincope.store.segments.segments import read_segment, segment_content

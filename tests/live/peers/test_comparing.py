@@ -13,13 +13,13 @@ import pytest
 from tests.analysis.faults.hangs.test_mismatches import ALIKE, BYTES, NUM_STEPS, Form, training
 from tests.timeline.build import collective, group, message, rank, stall, step
 from traincope.events import Kind
-from traincope.live.peers import histories
 from traincope.live.peers.comparing import Comparer
-from traincope.live.peers.copying import RankCopy
-from traincope.live.peers.histories import Histories
+from traincope.live.peers.copies import histories
+from traincope.live.peers.copies.copying import RankCopy
+from traincope.live.peers.copies.histories import Histories
+from traincope.live.peers.copies.witnessing import Witness, copy_message
 from traincope.live.peers.links import CpuMeter
-from traincope.live.peers.members import Member
-from traincope.live.peers.witnessing import Witness, copy_message
+from traincope.live.peers.network.members import Member
 from traincope.store import RankRecords, read_run
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE
 from traincope.store.segments.segments import segment_content

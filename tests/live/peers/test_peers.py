@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.peers.test_witnessing import heard
+from tests.live.peers.copies.test_witnessing import heard
 from tests.live.processes import until
 from tests.live.recorded import rank_of, record
 from traincope.errors import ConfigError
-from traincope.live.peers import channel as channels
 from traincope.live.peers import peers as meeting
-from traincope.live.peers.channel import Message, open_channel
 from traincope.live.peers.comparing import Comparer
-from traincope.live.peers.listening import GREETING
-from traincope.live.peers.members import Member, write_note
+from traincope.live.peers.copies.witnessing import ALIVE, FAREWELL
+from traincope.live.peers.network import channel as channels
+from traincope.live.peers.network.channel import Message, open_channel
+from traincope.live.peers.network.listening import GREETING
+from traincope.live.peers.network.members import Member, write_note
+from traincope.live.peers.network.sealing import make_seal
 from traincope.live.peers.peers import Peers, peers_or_none
-from traincope.live.peers.sealing import make_seal
 from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
-from traincope.live.peers.witnessing import ALIVE, FAREWELL
 from traincope.live.window import RankState, RankStatus, Window
 from traincope.store import read_run
 from traincope.store.job.manifests import read_rank_info, read_run_info

@@ -17,7 +17,7 @@ from tests.live.tree.test_reduction import by_key, on_one_clock
 from tests.live.tree.trainings import STEP_NS, job
 from tests.timeline.build import run
 from traincope.live.peers import peers as meeting
-from traincope.live.peers.members import read_notes
+from traincope.live.peers.network.members import read_notes
 from traincope.live.peers.peers import Peers
 from traincope.live.window import RankState, RankStatus, Window
 from traincope.store import RankRecords

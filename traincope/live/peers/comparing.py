@@ -10,7 +10,7 @@ from pathlib import Path
 
 from traincope.analysis.faults.hangs.hangs import completed_mismatches
 from traincope.errors import RunDirectoryError
-from traincope.live.peers.histories import Histories
+from traincope.live.peers.copies.histories import Histories
 from traincope.private_files import make_directory
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.manifests import RunInfo, read_run_info

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from time import monotonic_ns, thread_time
 
 from traincope.errors import ServerError
-from traincope.live.peers.channel import Channel, Message
-from traincope.live.peers.copying import RankCopy
-from traincope.live.peers.members import Member
-from traincope.live.peers.witnessing import ALIVE, FAREWELL, copy_message
+from traincope.live.peers.copies.copying import RankCopy
+from traincope.live.peers.copies.witnessing import ALIVE, FAREWELL, copy_message
+from traincope.live.peers.network.channel import Channel, Message
+from traincope.live.peers.network.members import Member
 from traincope.live.tree.entries import on_clock
 from traincope.live.tree.offsets import ParentClock
 from traincope.live.tree.reduction import Reduction

@@ -15,10 +15,10 @@ from time import monotonic
 from typing import Any
 
 from traincope.errors import ConfigError, ServerError
-from traincope.live.peers.channel import Channel, Message, open_channel
 from traincope.live.peers.comparing import Comparer
-from traincope.live.peers.copying import RankCopier
-from traincope.live.peers.histories import Histories
+from traincope.live.peers.copies.copying import RankCopier
+from traincope.live.peers.copies.histories import Histories
+from traincope.live.peers.copies.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness
 from traincope.live.peers.links import (
     CLOCK,
     MAX_PAUSE_SECONDS,
@@ -29,12 +29,12 @@ from traincope.live.peers.links import (
     Newest,
     ParentLink,
 )
-from traincope.live.peers.listening import GREETING, Handler, Listener, listening_socket
-from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
-from traincope.live.peers.sealing import make_seal
+from traincope.live.peers.network.channel import Channel, Message, open_channel
+from traincope.live.peers.network.listening import GREETING, Handler, Listener, listening_socket
+from traincope.live.peers.network.members import Member, Members, read_member, read_notes, write_note
+from traincope.live.peers.network.sealing import make_seal
 from traincope.live.peers.settings import Address, PeerSettings, facing_address, is_everywhere
 from traincope.live.peers.tree import JOIN, MAX_SILENT, Tree
-from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, SEEN, Witness
 from traincope.live.tree.entries import names_of
 from traincope.live.tree.places import MIN_HOSTS
 from traincope.live.window import CopiedRank, Window

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from traincope.access import LOCALHOST, is_loopback
 from traincope.errors import ConfigError
-from traincope.live.peers.members import MAX_PORT
-from traincope.live.peers.sealing import parse_key, read_key
+from traincope.live.peers.network.members import MAX_PORT
+from traincope.live.peers.network.sealing import parse_key, read_key
 from traincope.record.session.options import WITNESS_VARIABLE, is_on
 
 LISTEN_VARIABLE = "TRAINCOPE_PEER_LISTEN"

@@ -6,8 +6,8 @@ from time import monotonic, monotonic_ns
 from typing import Any
 
 from traincope.errors import ServerError
-from traincope.live.peers.channel import Message
-from traincope.live.peers.members import Member
+from traincope.live.peers.network.channel import Message
+from traincope.live.peers.network.members import Member
 from traincope.live.tree.entries import OwnParts, read_entries
 from traincope.live.tree.places import Places
 from traincope.live.tree.reduction import MAX_CHILDREN, OWN, Reduction

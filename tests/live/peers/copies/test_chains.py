@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from traincope.events import OPEN, Kind
-from traincope.live.peers import chains
-from traincope.live.peers.chains import MAX_COPIES, Chain
-from traincope.live.peers.copying import RankCopy
+from traincope.live.peers.copies import chains
+from traincope.live.peers.copies.chains import MAX_COPIES, Chain
+from traincope.live.peers.copies.copying import RankCopy
 from traincope.store.layout import NAMES_FILE, segment_path
 from traincope.store.segments.joining import KEPT_NS, MAX_RECORDS, continued, held_since_ns, in_one
 from traincope.store.segments.segments import (

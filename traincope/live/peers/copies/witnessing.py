@@ -12,11 +12,11 @@ from typing import Any
 
 from traincope.analysis.faults.lost_hosts import SILENCE_NS
 from traincope.errors import ServerError
-from traincope.live.peers.chains import Chain
-from traincope.live.peers.channel import Message
-from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
-from traincope.live.peers.histories import Histories
-from traincope.live.peers.members import Member
+from traincope.live.peers.copies.chains import Chain
+from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
+from traincope.live.peers.copies.histories import Histories
+from traincope.live.peers.network.channel import Message
+from traincope.live.peers.network.members import Member
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.job.witness import Heard, witness_directory, write_heard

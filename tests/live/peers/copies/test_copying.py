@@ -10,10 +10,10 @@ import pytest
 import traincope
 from tests.live.recorded import rank_of, record
 from traincope.events import OPEN, Kind
-from traincope.live.peers import copying
-from traincope.live.peers.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopier
-from traincope.live.peers.members import Member
-from traincope.live.peers.witnessing import Witness, copy_message
+from traincope.live.peers.copies import copying
+from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopier
+from traincope.live.peers.copies.witnessing import Witness, copy_message
+from traincope.live.peers.network.members import Member
 from traincope.store import read_run
 from traincope.store.job.flight import Flight
 from traincope.store.job.looks import Look, append_look, read_looks

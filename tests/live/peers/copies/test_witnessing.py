@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from traincope.errors import ServerError
-from traincope.live.peers import witnessing
-from traincope.live.peers.channel import Message
-from traincope.live.peers.copying import RankCopy
-from traincope.live.peers.members import Member, Members, read_member, read_notes, write_note
-from traincope.live.peers.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, SEEN, Witness
+from traincope.live.peers.copies import witnessing
+from traincope.live.peers.copies.copying import RankCopy
+from traincope.live.peers.copies.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, SEEN, Witness
+from traincope.live.peers.network.channel import Message
+from traincope.live.peers.network.members import Member, Members, read_member, read_notes, write_note
 from traincope.store.job.witness import Heard, witness_directory, witnessed_hosts, write_heard
 from traincope.topology import Host
 

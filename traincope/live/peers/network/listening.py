@@ -9,9 +9,9 @@ from typing import Any
 
 from traincope.access import is_loopback
 from traincope.errors import ServerError
-from traincope.live.peers.channel import Channel, Message
-from traincope.live.peers.members import Member, read_member
-from traincope.live.peers.sealing import Seal
+from traincope.live.peers.network.channel import Channel, Message
+from traincope.live.peers.network.members import Member, read_member
+from traincope.live.peers.network.sealing import Seal
 from traincope.record.instrumentation.guard import guard
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from traincope.errors import ConfigError, ServerError
-from traincope.live.peers.sealing import Authentication, Encryption, Seal, parse_key, read_key
+from traincope.live.peers.network.sealing import Authentication, Encryption, Seal, parse_key, read_key
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 SEALS = [Encryption, Authentication]

@@ -13,12 +13,12 @@ import pytest
 
 from tests.live.peers.hosts import why_not
 from traincope.errors import ServerError
-from traincope.live.peers import channel as channels
-from traincope.live.peers import listening as listeners
-from traincope.live.peers.channel import MAGIC, MAX_MESSAGE_BYTES, Channel, Message, open_channel
-from traincope.live.peers.listening import GREETING, Listener, listening_socket
-from traincope.live.peers.members import Member
-from traincope.live.peers.sealing import Authentication, Encryption, Seal
+from traincope.live.peers.network import channel as channels
+from traincope.live.peers.network import listening as listeners
+from traincope.live.peers.network.channel import MAGIC, MAX_MESSAGE_BYTES, Channel, Message, open_channel
+from traincope.live.peers.network.listening import GREETING, Listener, listening_socket
+from traincope.live.peers.network.members import Member
+from traincope.live.peers.network.sealing import Authentication, Encryption, Seal
 from traincope.topology import Host
 
 KEY = bytes(range(32))
@@ -228,8 +228,8 @@ def test_without_encryption_nothing_is_served_off_loopback() -> None:
 SEND_ELSEWHERE = """
 import socket
 from traincope.errors import ServerError
-from traincope.live.peers.channel import open_channel
-from traincope.live.peers.sealing import Authentication
+from traincope.live.peers.network.channel import open_channel
+from traincope.live.peers.network.sealing import Authentication
 with socket.create_server(("192.0.2.1", 0)) as server:
     try:
         open_channel("192.0.2.1", server.getsockname()[1], Authentication(bytes(32)))

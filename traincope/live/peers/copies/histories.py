@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
 from traincope.events import Flag, Kind, Phase
-from traincope.live.peers.copying import RankCopy, lines_of
+from traincope.live.peers.copies.copying import RankCopy, lines_of
 from traincope.live.window import CopiedRank
 from traincope.store import RankRecords, SegmentRecords
 from traincope.store.job.manifests import parse_rank_info

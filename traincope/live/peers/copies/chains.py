@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.live.peers.copying import RankCopy, lines_of
+from traincope.live.peers.copies.copying import RankCopy, lines_of
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, SEGMENT, segment_path, thread_and_index
 from traincope.store.lines import parse_numbered
 from traincope.store.segments.joining import held_since_ns

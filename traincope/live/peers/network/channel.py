@@ -14,7 +14,7 @@ from typing import Any
 
 from traincope.access import is_loopback
 from traincope.errors import ServerError
-from traincope.live.peers.sealing import Seal
+from traincope.live.peers.network.sealing import Seal
 from traincope.store.lines import parse
 
 MAGIC = b"traincope-peers-1\n"

@@ -1,0 +1,1 @@
+"""Copies of ranks, on their host and on a witness."""
