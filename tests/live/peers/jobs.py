@@ -65,12 +65,14 @@ class Job:
     def agent_log(self, host: str) -> str:
         return "".join(path.read_text() for path in self.runs[host].glob(f"attempt-000/rank-*/{AGENT_LOG}"))
 
-    def until(self, true: Callable[[], bool], what: str, *, may_end: bool = False) -> None:
+    def until(
+        self, true: Callable[[], bool], what: str, *, may_end: bool = False, seconds: float = DEADLINE_SECONDS
+    ) -> None:
         """Poll while all launchers run. The deadline only ends a broken test: torch is imported by all processes."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + seconds
         while not true():
             assert may_end or all(process.poll() is None for process in self.processes.values()), self.all_logs()
-            assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {what}\n{self.all_logs()}"
+            assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}\n{self.all_logs()}"
             time.sleep(0.2)
 
     def all_logs(self) -> str:

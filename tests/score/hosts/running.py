@@ -23,6 +23,8 @@ TRAINING = "tests.score.hosts.training"
 SIGNALS = "signals"
 WAIT = "exposed_wait[dp]"
 END_SECONDS = 240.0
+TRAIN_SECONDS = 1_200.0
+"""Longest wait for steps: a machine that does much else takes several times as long."""
 WATCHED_STEPS = 150
 """Steps of a job that goes on after its fault."""
 LATE_STEPS = 300
@@ -122,7 +124,9 @@ class Running:
         """Wait until all ranks of this job have done this many more steps with a row."""
         before = self.num_rows()
         self.job.until(
-            lambda: all(count >= before[rank] + steps for rank, count in self.num_rows().items()), f"{steps} steps"
+            lambda: all(count >= before[rank] + steps for rank, count in self.num_rows().items()),
+            f"{steps} steps",
+            seconds=TRAIN_SECONDS,
         )
 
     def num_rows(self) -> dict[int, int]:
