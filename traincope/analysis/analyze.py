@@ -111,7 +111,7 @@ class Analysis:
     calls: tuple[RankCalls, ...] = ()
     """Call sites of each rank; empty if the timeline is a part of a run."""
     job_activity: JobActivity | None = None
-    """None: the run is no job of a workflow, or the timeline is a part of a run."""
+    """None: the run names no workflow and waits for no other job, or the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     memory_splits: tuple[RankSplits, ...] = ()
     """One entry per rank whose tensors the recorder counted."""

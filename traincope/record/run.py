@@ -244,7 +244,7 @@ class Run:
             write_last()
             recorder.fail()
         ending = ending_of(kind, error, messages=resolved_messages(self._options))
-        if ending.details:  # before all that takes time: a launcher may kill this rank meanwhile
+        if ending.details:  # first of all: a launcher may kill this rank soon
             guard(recorder.event)("exception", dict(ending.details))
         if self._probes is not None:
             self._probes.remove()

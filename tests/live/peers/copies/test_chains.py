@@ -102,7 +102,7 @@ def test_own_records_and_the_chain_are_all_up_to_the_last_copy(
 
 
 def test_copies_after_a_gap_continue_nothing(tmp_path: Path) -> None:
-    """The link was down for 15 s: what the rank did meanwhile is unknown."""
+    """The link was down for 15 s: what the rank did in that time is unknown."""
     kept = chain_of(tmp_path, [round(at * S) for at in (2, 5, 20, 23)])
     assert continued(segments_of(as_of(5 * S)), kept) is None
     (main,) = [each.records for each in in_one(kept) if each.thread == "main"]
