@@ -1,7 +1,7 @@
 """Hangs that an agent announced while the ranks stood still, for records that show the culprit no longer.
 
 The end of a job that hangs adds evidence that misleads: a launcher, a timeout of the communication or a person ends the
-ranks, one after the other, and their errors are later than the hang. On one host alone, the copies of other hosts' ranks
+ranks, one after the other, and their errors are later than the hang. On one host alone, copies of other hosts' ranks
 become too old. The agent's answer is of the time of the hang.
 """
 
