@@ -55,14 +55,20 @@ def in_host(host: MadeHost, *words: object, tmp_path: Path) -> str:
     return done.stdout
 
 
+def has_local_run(tmp_path: Path, name: str) -> bool:
+    return any(disk_of(tmp_path, name).glob("traincope-*/records-*/run.json"))
+
+
 def read(host: MadeHost, place: object, *, tmp_path: Path) -> dict[str, Any]:
     answer = in_host(host, sys.executable, "-m", "tests.live.shipping.last_records", place, tmp_path=tmp_path)
     return dict(json.loads(answer))
 
 
-def is_shipped(host: MadeHost, name: str, *, tmp_path: Path) -> bool:
-    program = f"import fsspec; print(fsspec.filesystem('s3').glob('{BUCKET}/runs/run/attempt-000/shipped-{name}-*'))"
-    return f"shipped-{name}-" in in_host(host, sys.executable, "-c", program, tmp_path=tmp_path)
+def shipped(host: MadeHost, name: str, *, tmp_path: Path) -> str:
+    """The note about the host's last complete round; empty before the first."""
+    files = f"{BUCKET}/runs/run/attempt-000/shipped-{name}-*"
+    program = f"import fsspec; s3 = fsspec.filesystem('s3'); print(*(s3.cat(path) for path in s3.glob('{files}')))"
+    return in_host(host, sys.executable, "-c", program, tmp_path=tmp_path).strip()
 
 
 def test_a_lost_host_costs_at_most_five_seconds_of_its_records(tmp_path: Path) -> None:
@@ -81,11 +87,14 @@ def test_a_lost_host_costs_at_most_five_seconds_of_its_records(tmp_path: Path) -
         in_host(store, sys.executable, "-c", MAKE_BUCKET, tmp_path=tmp_path)
         training = ("tests.live.peers.training", -1, "/nowhere")
         with started(tmp_path, (a, b), training=training, **variables) as job:
-            until(job, lambda: is_shipped(store, "b", tmp_path=tmp_path), "b's first shipping")
+            until(job, lambda: has_local_run(tmp_path, "a"), "a's records")
+            at_a = local_run(tmp_path, "a")
+            until(job, lambda: any(at_a.glob("attempt-000/witness/b-*/rank-00001/main-*.seg")), "the agents' meeting")
+            before = shipped(store, "b", tmp_path=tmp_path)
+            until(job, lambda: shipped(store, "b", tmp_path=tmp_path) not in ("", before), "b's shipping")
             time.sleep(0.7 * INTERVAL_SECONDS)
             b.unplug()
             b.kill()
-            at_a = local_run(tmp_path, "a")
 
             def log() -> str:
                 return "".join(path.read_text() for path in at_a.glob("attempt-000/rank-*/agent.log"))

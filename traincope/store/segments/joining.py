@@ -19,8 +19,8 @@ from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last
 MAIN = "main"
 KEPT_NS = 5_000_000_000
 """A copy holds the records of this time before the rank's last one, ..."""
-MAX_RECORDS = 2_048
-"""... but at most so many of the training thread, the newest ones: 112 KiB. Other threads have a quarter each."""
+MAX_RECORDS, MAX_OTHERS = 3_840, 512
+"""... but at most so many of the training thread and of another one, the newest ones: a copy fits into a message."""
 MARGIN = 16
 """A copy with nearly so many records may be cut off: some that were read may have been left out."""
 
@@ -37,7 +37,7 @@ def held_since_ns(copy: Sequence[SegmentRecords]) -> int:
     """The instant from which on a copy holds all that its rank began."""
     since_ns = max(map(_last_ns, copy), default=0) - KEPT_NS
     for segment in copy:
-        bound = MAX_RECORDS if segment.thread == MAIN else MAX_RECORDS // 4
+        bound = MAX_RECORDS if segment.thread == MAIN else MAX_OTHERS
         if len(segment.records) > bound - MARGIN:
             ended = segment.records[(segment.records["end_ns"] != OPEN) & (segment.records["kind"] != Kind.CLOCK)]
             since_ns = max(since_ns, int(ended["start_ns"].min(initial=AFTER_ALL_NS)))

@@ -24,8 +24,8 @@ from traincope.store.segments.segments import (
 )
 
 MAX_COPIES = 16
-MAX_BYTES = 1 << 20
-"""Bound of a rank's records. With 1,000 records per second these are 19 seconds."""
+MAX_BYTES = 2 << 20
+"""Bound of a rank's records. With 1,000 records per second these are 37 seconds."""
 MAX_WORDS = 4_096
 """Number of names, and of groups, that are known at once; each file of them is bounded by `copying.lines_of`."""
 

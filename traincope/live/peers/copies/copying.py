@@ -35,7 +35,7 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.reading import NAMED_KINDS
-from traincope.store.segments.joining import KEPT_NS, MAIN, MAX_RECORDS
+from traincope.store.segments.joining import KEPT_NS, MAIN, MAX_OTHERS, MAX_RECORDS
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
 from traincope.whole_files import write_whole
 
@@ -142,7 +142,7 @@ class RankCopier:
         chosen = sorted(newest, key=lambda thread: (thread != MAIN, thread))[: 1 + MAX_OTHER_THREADS]
         read = {
             thread: _newest_records(
-                self._directory, thread, newest[thread], count=MAX_RECORDS if thread == MAIN else MAX_RECORDS // 4
+                self._directory, thread, newest[thread], count=MAX_RECORDS if thread == MAIN else MAX_OTHERS
             )
             for thread in chosen
         }

@@ -22,9 +22,12 @@ from traincope.store import RankRecords, SegmentRecords
 from traincope.store.job.manifests import parse_rank_info
 from traincope.store.layout import GROUPS_FILE, NAMES_FILE, RANK_FILE, SEGMENT, segment_path, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, parse, parse_numbered
-from traincope.store.segments.joining import MAX_RECORDS, joined
+from traincope.store.segments.joining import joined
 from traincope.store.segments.segments import HEADER_BYTES, RECORD_DTYPE, plausible, segment_content
 from traincope.topology import Host
+
+MAX_RECORDS = 2_048
+"""Newest records of a thread of a rank."""
 
 
 class Histories:
