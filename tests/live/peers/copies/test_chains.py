@@ -79,7 +79,7 @@ def chain_of(directory: Path, times_ns: list[int]) -> list[SegmentRecords]:
     return [read_segment(path) for path in sorted(directory.glob("*.seg"))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rounds_s=st.floats(1, 20),
     pauses=st.lists(st.floats(0.5, 3.9), min_size=1, max_size=12),
