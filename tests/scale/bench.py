@@ -37,6 +37,17 @@ FEW_RANKS = 256
 TWO_DAYS_STEPS = 2 * 24 * 3600 // 5
 """Steps of 5 s."""
 ROWS_BUDGET_GB = 50.0
+STARTER = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+child = subprocess.Popen(sys.argv[1:])
+_, status, usage = os.wait4(child.pid, 0)
+wall_s = time.perf_counter() - start
+if status:
+    sys.exit(f"{sys.argv[1:]} ended with status {status}")
+print(json.dumps([wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
+"""
+"""A process counts the peak of the one that started it, so a small one starts the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +110,18 @@ def _row_bytes(run: Path, plan: Plan) -> float:
 def _report(run: Path, ranks: int, detail: str) -> Cost:
     out = run / "report.json"
     words = ("report", str(run), "--detail", detail, "--format", "json", "-o", str(out))
-    start = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-m", "traincope.cli.main", *words])
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise subprocess.CalledProcessError(child.returncode, words)
+    command = [sys.executable, "-m", "traincope.cli.main", *words]
+    done = subprocess.run([sys.executable, "-c", STARTER, *command], check=True, capture_output=True, text=True)
+    wall_s, cpu_s, peak_kib = json.loads(done.stdout)
     named: dict[str, list[int]] = {}
     for finding in json.loads(out.read_text())["verdict"]:
         named[finding["kind"]] = [*named.get(finding["kind"], []), *finding["ranks"]]
     return Cost(
         detail=detail,
         ranks=ranks,
-        wall_s=time.perf_counter() - start,
-        cpu_s=usage.ru_utime + usage.ru_stime,
-        peak_gib=usage.ru_maxrss / (1 << 20),
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        peak_gib=peak_kib / (1 << 20),
         named=named,
     )
 

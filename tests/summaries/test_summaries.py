@@ -27,10 +27,12 @@ from traincope.store.layout import (
     rank_directory,
     segment_path,
 )
+from traincope.store.lines import dense_groups, read_groups, read_numbered
 from traincope.store.rows import Row, append_rows
 from traincope.store.segments.segments import RECORD_DTYPE, read_segment, segment_content
 from traincope.summaries import Summaries, job_summary, read_summaries
-from traincope.summaries.rank import LAST_RECORDS, summarise_rank
+from traincope.summaries.last_records import LAST_RECORDS
+from traincope.summaries.rank import summarise_rank
 from traincope.summaries.slow import slow_ranks
 from traincope.summaries.stopped import PATIENCE_NS, stopped
 
@@ -325,6 +327,23 @@ def test_the_tail_of_a_large_reserved_segment_is_what_a_small_one_holds(run: Pat
     path.write_bytes(path.read_bytes() + bytes(56 * 10_000))
     after = summarise_rank(directory)
     assert (after.waits, after.joined, after.last_ns) == (before.waits, before.joined, before.last_ns)
+
+
+def test_groups_with_damaged_lines_are_those_of_the_lines_one_by_one(tmp_path: Path) -> None:
+    """A process decodes a line once, however many ranks have it: lost and damaged groups keep their positions."""
+    lines = [[0, {"key": "world", "axis": "dp", "rule": "mesh", "ranks": [0, 1]}], "noise", [2, {"ranks": "all"}]]
+    lines += [[3, {"key": "k", "axis": "tp", "rule": "mesh", "ranks": [True, -1]}], [0, {"key": "new", "ranks": [5]}]]
+    path = tmp_path / GROUPS_FILE
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '[4, {"key": "cut')
+    expected = dense_groups(read_numbered(path, version=FORMAT_VERSION))
+    assert read_groups(path, version=FORMAT_VERSION) == expected
+    assert [(group.number, group.key, group.ranks) for group in expected] == [
+        (0, "new", (5,)),
+        (1, "<group 1>", ()),
+        (2, "<group 2>", ()),
+        (3, "k", ()),
+    ]
+    assert read_groups(tmp_path / "none", version=FORMAT_VERSION) == ()
 
 
 def test_a_run_without_ranks_is_an_error(tmp_path: Path, run: Path) -> None:

@@ -1,5 +1,6 @@
 """File names in a run directory."""
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,10 +78,17 @@ def segment_path(directory: Path, *, thread: str, index: int) -> Path:
 
 def record_files(rank: Path, *, thread: str | None = None) -> list[Path]:
     """Files of a rank's records, or of one thread's. A segment that exists in both forms appears once, compacted."""
-    pattern = "*" if thread is None else f"{thread}-*"
-    compacted = {path.stem: path for path in rank.glob(pattern + COMPACTED) if SEGMENT_STEM.fullmatch(path.stem)}
-    written = {path.stem: path for path in rank.glob(pattern + SEGMENT)}
-    return in_order((written | compacted).values())
+    try:
+        names = os.listdir(rank)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    begin = "" if thread is None else f"{thread}-"
+    compacted, written = (
+        {name.removesuffix(form): name for name in names if name.endswith(form) and name.startswith(begin)}
+        for form in (COMPACTED, SEGMENT)
+    )
+    compacted = {stem: name for stem, name in compacted.items() if SEGMENT_STEM.fullmatch(stem)}
+    return in_order(rank / name for name in (written | compacted).values())
 
 
 def in_order(segments: Iterable[Path]) -> list[Path]:

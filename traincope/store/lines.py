@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,21 @@ from traincope.topology import Group
 
 MAX_NAMES = 1 << 20
 """A larger number means a damaged line."""
+KEPT_NAMES, KEPT_GROUPS = 256, 4096
+"""Decoded files of names, and lines of groups, that a process keeps: ranks of a job share most of them."""
+
+
+def read_names(path: Path, *, version: int) -> tuple[str, ...]:
+    """Names by number, of a rank's file of names, as `dense_names`. Empty without the file."""
+    return dense_names(read_numbered(path, version=version)) if version == 1 else _names(_content(path))
+
+
+def read_groups(path: Path, *, version: int) -> tuple[Group, ...]:
+    """Groups by number, of a rank's file of groups, as `dense_groups`. Empty without the file."""
+    if version == 1:
+        return dense_groups(read_numbered(path, version=version))
+    groups = {group.number: group for line in _content(path).split(b"\n") if (group := _group_of(line)) is not None}
+    return tuple(groups.get(number) or _group(number, None) for number in range(max(groups, default=-1) + 1))
 
 
 def read_numbered(path: Path, *, version: int) -> dict[int, Any]:
@@ -49,14 +65,13 @@ def parse(text: str) -> Any:
         return None
 
 
-def _loads(text: str) -> Any:
-    """Decode JSON; non-finite numbers (NaN, Infinity, 1e999) become None."""
-    return json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
-
-
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if isfinite(value) else None
+
+
+_loads = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _: None).decode
+"""Decode JSON; non-finite numbers (NaN, Infinity, 1e999) become None."""
 
 
 def dense_names(values: Mapping[int, Any]) -> tuple[str, ...]:
@@ -101,6 +116,26 @@ def _unnumbered(path: Path) -> Iterator[Any]:
             yield json.loads(line)
         except ValueError:
             return
+
+
+@lru_cache(maxsize=KEPT_NAMES)
+def _names(content: bytes) -> tuple[str, ...]:
+    return dense_names(parse_numbered(content.decode(errors="replace").split("\n")))
+
+
+@lru_cache(maxsize=KEPT_GROUPS)
+def _group_of(line: bytes) -> Group | None:
+    """A line has all ranks of its group, and the files of all of them have the same line."""
+    numbered = _numbered(line.decode(errors="replace"))
+    return None if numbered is None else _group(*numbered)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+    except FileNotFoundError:
+        return b""
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -40,7 +40,7 @@ from traincope.store.layout import (
     record_files,
     trace_files,
 )
-from traincope.store.lines import dense_groups, dense_names, parse, read_numbered, unknown_name
+from traincope.store.lines import dense_names, parse, read_groups, read_numbered, unknown_name
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.operations import Operations, read_operations
 from traincope.store.places.fetched import local_copy
@@ -408,7 +408,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         attempt=attempt,
         info=info,
         names=names,
-        groups=dense_groups(read_numbered(directory / GROUPS_FILE, version=info.version)),
+        groups=read_groups(directory / GROUPS_FILE, version=info.version),
         details=details,
         segments=tuple(segments),
         problems=tuple(problems),

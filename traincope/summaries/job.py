@@ -41,21 +41,25 @@ def job_summary(summaries: Summaries) -> JobSummary:
     """Compute what the summaries show. Pure."""
     still, slow = stopped(summaries), slow_ranks(summaries.ranks)
     wall_ns, num_rows, num_detailed, terms = 0, 0, 0, dict[str, int]()
+    steps: list[int] = []
     for rank in summaries.ranks:
-        counted = rank.rows.step > 0
-        wall_ns += int(rank.rows.wall_ns[counted].sum())
+        rows = rank.rows
+        if not len(rows.step):
+            continue
+        counted = rows.step > 0
+        detailed = counted & rows.detailed
+        wall_ns += int(rows.wall_ns.sum(where=counted))
         num_rows += int(np.count_nonzero(counted))
-        detailed = counted & rank.rows.detailed
         num_detailed += int(np.count_nonzero(detailed))
-        for term, ns in rank.rows.terms.items():
-            terms[term] = terms.get(term, 0) + int(ns[detailed].sum())
-    ends = [step for rank in summaries.ranks if len(rank.rows.step) for step in rank.rows.step[[0, -1]].tolist()]
+        for term, ns in zip(rows.names, rows.terms_ns.sum(axis=1, where=detailed).tolist(), strict=True):
+            terms[term] = terms.get(term, 0) + ns
+        steps += rows.step[[0, -1]].tolist()
     return JobSummary(
         summaries=summaries,
         stopped=still,
         slow=slow,
         num_rows=num_rows,
-        steps=(min(ends), max(ends)) if ends else None,
+        steps=(min(steps), max(steps)) if steps else None,
         mean_step_ns=wall_ns / num_rows if num_rows else None,
         terms_ns={term: ns / num_detailed for term, ns in sorted(terms.items())} if num_detailed else {},
         verdict=ordered(_findings(summaries, still, slow)),

@@ -7,14 +7,13 @@ for has little of either.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
 from traincope.analysis.attribution.terms import BUBBLE, COMPUTE
 from traincope.analysis.stragglers.own_work import OWN_WORK
-from traincope.analysis.stragglers.persistence import Peers, late_ranks, material_terms, steps_needed
-from traincope.arrays import Floats, Ints
+from traincope.analysis.stragglers.persistence import Peers, Work, late_ranks, material_terms, steps_needed
+from traincope.arrays import Ints
 from traincope.summaries.rank import RankSummary
 from traincope.topology import PIPELINE_AXIS
 
@@ -80,27 +79,21 @@ def _compared(ranks: list[RankSummary]) -> tuple[list[RankSummary], Peers]:
     if not chosen:
         nothing = np.empty(0)
         return chosen, Peers(work={}, waits_ns=np.empty((0, 0)), wall_ns=nothing, num_tests=1)
-    steps: Ints = reduce(np.intersect1d, [detailed[rank.rank] for rank in chosen])
-    steps = steps[steps > 0]
-    at = [np.searchsorted(rank.rows.step, steps) for rank in chosen]
-    names = {term for rank in chosen for term in rank.rows.terms}
-
-    def column(term: str) -> Floats:
-        nothing = np.zeros(len(steps))
-        return np.array(
-            [
-                rank.rows.terms[term][of] if term in rank.rows.terms else nothing
-                for rank, of in zip(chosen, at, strict=True)
-            ],
-            dtype=np.float64,
-        )
-
-    wall_ns = np.mean([rank.rows.wall_ns[of] for rank, of in zip(chosen, at, strict=True)], axis=0)
+    steps, num_ranks = np.unique(np.concatenate([detailed[rank.rank] for rank in chosen]), return_counts=True)
+    steps = steps[(num_ranks == len(chosen)) & (steps > 0)]
+    terms = {name: np.zeros((len(chosen), len(steps))) for name in sorted({n for r in chosen for n in r.rows.names})}
+    wall_ns = np.empty((len(chosen), len(steps)), dtype=np.int64)
+    for row, rank in enumerate(chosen):
+        at = np.searchsorted(rank.rows.step, steps)
+        wall_ns[row] = rank.rows.wall_ns[at]
+        for name, ns in zip(rank.rows.names, rank.rows.terms_ns[:, at], strict=True):
+            terms[name][row] = ns
     waits_ns = np.zeros((len(chosen), len(steps)))
-    for term in sorted(names):
-        if term in BUBBLE or term.startswith(WAITS):
-            waits_ns += column(term)
-    work = {term: column(term) for term in (*COMPUTE, *OWN_WORK) if term in names}
-    return chosen, Peers(
-        work=material_terms(work, wall_ns) if len(steps) else work, waits_ns=waits_ns, wall_ns=wall_ns, num_tests=1
-    )
+    for name, ns in terms.items():
+        if name in BUBBLE or name.startswith(WAITS):
+            waits_ns += ns
+    work: Work = {name: terms[name] for name in (*COMPUTE, *OWN_WORK) if name in terms}
+    mean_ns = wall_ns.mean(axis=0)
+    if len(steps):
+        work = material_terms(work, mean_ns)
+    return chosen, Peers(work=work, waits_ns=waits_ns, wall_ns=mean_ns, num_tests=1)

@@ -29,6 +29,8 @@ PERMISSIONS, WRITE = 0o777, 0o222
 LIMIT = 1 << 61
 """Upper bound of times (ns) and values; the sum of two still fits into 64 bits."""
 
+LAST_KIND, LAST_PHASE, WORKS = max(Kind), max(Phase), tuple(Work)
+
 RECORD_DTYPE = np.dtype(list(FIELDS))
 if RECORD_DTYPE.itemsize != RECORD_BYTES:
     raise AssertionError("events.FIELDS does not describe events.LAYOUT")
@@ -177,10 +179,12 @@ def begun_records(records: NDArray[np.void]) -> NDArray[np.void]:
 def plausible(records: NDArray[np.void]) -> NDArray[np.bool_]:
     """True for each record that the recorder can have written; one absurd time would spoil every sum."""
     start, end, value, kind = (records[name] for name in ("start_ns", "end_ns", "value", "kind"))
-    sound = (kind > 0) & (kind <= max(Kind)) & (records["phase"] <= max(Phase)) & (start >= 0) & (end < LIMIT)
+    sound = (kind > 0) & (kind <= LAST_KIND) & (records["phase"] <= LAST_PHASE) & (start >= 0) & (end < LIMIT)
     sound &= (end >= start) | (end == OPEN)
     sound &= (value >= 0) & (value < LIMIT) | (kind == Kind.SCALAR)
-    sound &= (kind != Kind.FLOPS) | np.isin(records["tag"], list(Work))
+    counted = kind == Kind.FLOPS
+    if counted.any():
+        sound &= ~counted | np.isin(records["tag"], WORKS)
     return np.asarray(sound & (start < LIMIT))
 
 

@@ -9,8 +9,8 @@ from traincope.arrays import Ints
 
 MAX_PLACES_PER_VALUE = 8
 """With more places than this per value, a table costs more than a search."""
-MIN_TABLE_PLACES = 1 << 16
-"""A table of at most this many places is always used."""
+SMALL_TABLE, SMALL_PLACES_PER_VALUE = 1 << 16, 32
+"""A table of at most this many places fits into a cache. It may have more places per value."""
 UNKNOWN = -1
 
 
@@ -32,7 +32,8 @@ class Numbering:
         """Number the distinct integers in `values`, which may repeat and have any order."""
         first, last = (int(values.min()), int(values.max())) if len(values) else (0, -1)
         places = last - first + 1
-        if places > max(MAX_PLACES_PER_VALUE * len(values), MIN_TABLE_PLACES):
+        most = max(MAX_PLACES_PER_VALUE * len(values), min(SMALL_PLACES_PER_VALUE * len(values), SMALL_TABLE))
+        if places > most:
             return cls(values=np.unique(values), first=first, table=None)
         present = np.zeros(places, dtype=bool)
         present[values - first] = True
