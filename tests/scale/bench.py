@@ -1,9 +1,10 @@
 """Cost of a job report per number of ranks: `python -m tests.scale.bench [RANKS ...] [--out DIRECTORY]`.
 
 Records one rank of each pipeline stage of a 16,384-rank mesh on torch's fake backend, replays it on 64 to 2,048 ranks
-(or on RANKS) with a planted straggler and a planted stop, and runs `traincope report` on each run. Wall and CPU time
-and peak memory are those of the command; the peak is that of its largest process. Budgets are printed, never asserted.
-The culprits must be the planted ones: otherwise it ends with an error.
+(or on RANKS) with a planted straggler and a planted stop, and runs `traincope report` on each run. From 1,024 ranks on
+it also opens the first page of `traincope view`. Wall and CPU time and peak memory are those of the command; the peak
+is that of its largest process. Budgets are printed, never asserted. The culprits must be the planted ones: otherwise
+it ends with an error.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from tests.scale.recording import record_stages
 from tests.scale.replay import Plan, replay
 from traincope.store.layout import ROWS_FILE
 from traincope.store.row_thinning import COMPRESSION, PLAIN_ROWS
+from traincope.summaries.reading import MANY_RANKS
 
 SIZES = (64, 256, 1024, 2048)
 STEPS, DETAILED = 72, 6
@@ -52,9 +54,10 @@ print(json.dumps([wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One report."""
+    """One report, or one first page of the viewer."""
 
     detail: str
+    """`--detail` of the report; `view`: the viewer's page."""
     ranks: int
     wall_s: float
     cpu_s: float
@@ -80,6 +83,8 @@ def main() -> None:
                 cost = _report(run, ranks, detail)
                 costs.append(cost)
                 wrong += _wrong(cost, plan)
+            if ranks >= MANY_RANKS:
+                costs.append(_first_page(run, ranks))
             shutil.rmtree(run)
     _show(costs, row_bytes)
     if wrong:
@@ -126,6 +131,12 @@ def _report(run: Path, ranks: int, detail: str) -> Cost:
     )
 
 
+def _first_page(run: Path, ranks: int) -> Cost:
+    command = [sys.executable, "-m", "tests.scale.first_page", str(run)]
+    wall_s, cpu_s, peak_kib = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return Cost(detail="view", ranks=ranks, wall_s=wall_s, cpu_s=cpu_s, peak_gib=peak_kib / (1 << 20), named={})
+
+
 def _wrong(cost: Cost, plan: Plan) -> list[str]:
     truth = {"hang": [plan.rank(*plan.stopped)], "straggler": [plan.rank(*plan.straggler)]}
     return [
@@ -136,7 +147,7 @@ def _wrong(cost: Cost, plan: Plan) -> list[str]:
 
 
 def _show(costs: list[Cost], row_bytes: float) -> None:
-    table = Table(title=f"traincope report ({os.cpu_count()} cores)", box=None)
+    table = Table(title=f"traincope report and view ({os.cpu_count()} cores)", box=None)
     for heading in ("ranks", "reads", "wall, s", "CPU, s", "CPU ms per rank", "peak, GiB", "hang", "straggler", ""):
         table.add_column(heading, justify="right")
     for cost in costs:
@@ -145,7 +156,7 @@ def _show(costs: list[Cost], row_bytes: float) -> None:
         table.add_row(
             *(f"{cost.ranks:,}", cost.detail, f"{cost.wall_s:.1f}", f"{cost.cpu_s:.1f}"),
             *(f"{1000 * cost.cpu_s / cost.ranks:.1f}", f"{cost.peak_gib:.2f}"),
-            *(str(cost.named.get(kind)) for kind in ("hang", "straggler")),
+            *(str(cost.named.get(kind, "")) for kind in ("hang", "straggler")),
             f"{judged} {wall_s:g} s, {peak_gib:g} GiB" if wall_s else "",
         )
     console = Console()

@@ -14,6 +14,9 @@ from traincope.summaries.rank import RankSummary, summarise_rank
 RANKS_PER_TASK = 64
 """Ranks that a worker reads at once. A task's own cost is then small, and progress is seen."""
 
+MANY_RANKS = 1_024
+"""From this number of ranks on, rows are read instead of events if no other detail is asked for."""
+
 Progress = Callable[[int, int], None]
 """Called with the number of ranks that were read, and of all."""
 
@@ -32,14 +35,13 @@ class Summaries:
     problems: tuple[str, ...]
 
 
-def count_ranks(path: str | Path) -> int:
-    """Return the number of directories of ranks in the last attempt. Raises like `find_run`."""
-    return len(_directories(find_run(Path(path)))[0])
+def is_for_rows(path: str | Path) -> bool:
+    """Return whether the last attempt has at least MANY_RANKS ranks, and rows of any of them: an agent ran.
 
-
-def has_rows(path: str | Path) -> bool:
-    """Return whether any rank of the last attempt has rows: an agent ran. Raises like `find_run`."""
-    return any((directory / ROWS_FILE).is_file() for directory in _directories(find_run(Path(path)))[0])
+    Raises like `find_run`.
+    """
+    directories, _ = _directories(find_run(Path(path)))
+    return len(directories) >= MANY_RANKS and any((directory / ROWS_FILE).is_file() for directory in directories)
 
 
 def read_summaries(
@@ -86,7 +88,7 @@ def _directories(root: Path) -> tuple[list[Path], int]:
     if not numbered:
         return [], 0
     ranks = [path for path in numbered[max(numbered)].iterdir() if rank_number(path) is not None]
-    return sorted(ranks), len(numbered)
+    return sorted(ranks, key=lambda path: path.name), len(numbered)
 
 
 def _summarise(directories: Sequence[Path]) -> tuple[list[RankSummary], list[str]]:

@@ -10,11 +10,12 @@ from dash.development.base_component import Component
 from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
+from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.text.text import steps
 from traincope.units import count, duration
 from traincope.viewer.components import absent, parameter, plain
 from traincope.viewer.library.library import Library, Opened
-from traincope.viewer.pages import PAGES, Asked, Needs, Page, plan
+from traincope.viewer.pages import PAGES, Asked, Needs, Page, plan, rows_page
 from traincope.viewer.planning.searches import Searches
 from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 from traincope.viewer.timeline.drawing import shares_at
@@ -162,6 +163,8 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
         view = View.of(pathname, search)
         offered = _offered(library)
         page = next((page for page in offered if page.slug == view.page), offered[0])
+        if rows_page.asks_for_events(view):
+            library.ask_for_events(view.run)
         opened = library[view.run]
         entered = {field["name"]: value for field, value in zip(fields, typed, strict=True)}
         asked = Asked(view=view, opened=opened, library=library, searches=searches, theme=theme, fields=entered)
@@ -185,6 +188,9 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
 def _content(page: Page, asked: Asked, pending: str | None) -> Sequence[Component]:
     if asked.opened.problem and pending:
         return [absent(asked.opened.problem)]
+    if asked.opened.summary is not None and pending:
+        show = rows_page.render if page is PAGES[0] else rows_page.render_other
+        return show(asked, asked.opened.summary)
     if pending:
         return [html.P(plain(pending), className="absent", role="status")]
     try:
@@ -234,7 +240,7 @@ def _runs(library: Library, view: View) -> list[Component]:
 
 def _in_brief(opened: Opened) -> str:
     if opened.document is None:
-        return opened.problem or "reading ..."
+        return opened.problem or (_of_rows(opened.summary) if opened.summary else "reading ...")
     run = opened.document["run"]
     facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:
@@ -246,6 +252,11 @@ def _in_brief(opened: Opened) -> str:
     if opened.problem:
         facts.append(opened.problem)
     return ", ".join(facts)
+
+
+def _of_rows(summary: SummaryDocument) -> str:
+    last = "" if summary["last_step"] is None else f", rows until step {summary['last_step']:,}"
+    return f"{count(summary['world_size'], 'rank')}{last}; not all events are read"
 
 
 def _follow(app: dash.Dash, library: Library) -> None:

@@ -12,11 +12,12 @@ from traincope.cli.commands.report import Report
 from traincope.cli.main import main
 from traincope.cli.workers import read_progress
 from traincope.store.layout import ROWS_FILE, rank_directory
+from traincope.summaries import reading
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(report, "MOST_RANKS", RANKS)
+    monkeypatch.setattr(reading, "MANY_RANKS", RANKS)
     return write_job(tmp_path / "job")
 
 

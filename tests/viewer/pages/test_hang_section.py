@@ -21,7 +21,7 @@ def texts(part: object) -> list[str]:
     if isinstance(part, str):
         return [part]
     children = part if isinstance(part, list | tuple) else getattr(part, "children", None) or ()
-    return [text for child in ([children] if isinstance(children, str) else children) for text in texts(child)]
+    return [text for child in (children if isinstance(children, list | tuple) else [children]) for text in texts(child)]
 
 
 def test_the_culprit_its_line_and_what_to_do_are_shown() -> None:

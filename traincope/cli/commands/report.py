@@ -31,12 +31,10 @@ from traincope.report import (
     workflow_document,
 )
 from traincope.summaries import job_summary, read_summaries
-from traincope.summaries.reading import count_ranks, has_rows
+from traincope.summaries.reading import MANY_RANKS, is_for_rows
 from traincope.timeline import open_run
 
 HTML = "html"
-MOST_RANKS = 1_024
-"""From this number of ranks on, a report reads rows instead of events, if an agent wrote rows."""
 
 
 class Report:
@@ -63,7 +61,7 @@ class Report:
             choices=("auto", "all", "rows"),
             default="auto",
             help="all: read every event; rows: only the newest rows and the last records of each rank, in about a "
-            f"millisecond per rank; auto (default): rows from {MOST_RANKS:,} ranks on, if there are any",
+            f"millisecond per rank; auto (default): rows from {MANY_RANKS:,} ranks on, if there are any",
         )
         add_workers(parser)
         parser.add_argument(
@@ -103,7 +101,7 @@ def _by_rows(arguments: argparse.Namespace) -> bool:
     unfit = bool(others) or arguments.format == HTML or arguments.what_if is not None
     unfit |= arguments.brief or any(price is not None for price in prices)
     if arguments.detail == "auto":
-        return not unfit and count_ranks(first) >= MOST_RANKS and has_rows(first)
+        return not unfit and is_for_rows(first)
     if arguments.detail == "rows" and unfit:
         raise UsageError(
             "--detail rows prints one run as text or JSON, without costs; leave out --format html, --what-if, --brief "

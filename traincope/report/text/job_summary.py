@@ -15,7 +15,7 @@ def render_summary(document: SummaryDocument, console: Console) -> None:
     mesh = " x ".join(f"{axis} {size}" for axis, size in document["mesh_axes"].items() if size > 1)
     ranks = count(document["world_size"], "rank")
     console.print(text(f"{ranks}{f' ({mesh})' if mesh else ''}: {document['run_id']}", style="bold"))
-    console.print(text(_stands_on(document)))
+    console.print(text(f"{stands_on(document)} `--detail all` reads every event."))
     console.print()
     for renderable in verdict(document["verdict"], cost=None):
         console.print(Trimmed(renderable), end="")
@@ -42,9 +42,10 @@ def render_summary(document: SummaryDocument, console: Console) -> None:
             console.print(text(f"    and {count(more, 'more problem')}; --format json lists all"))
 
 
-def _stands_on(document: SummaryDocument) -> str:
+def stands_on(document: SummaryDocument) -> str:
+    """A sentence that says what the summary was computed from."""
     rows = "no row of a step"
     if document["first_step"] is not None:
         steps = f"steps {document['first_step']:,}-{document['last_step']:,}"
         rows = f"{count(document['rows'], 'row')} of {steps}, the newest ones of each rank"
-    return f"This stands on {rows}, and on each rank's last records. `--detail all` reads every event."
+    return f"This stands on {rows}, and on each rank's last records."

@@ -6,18 +6,20 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.report.document.costs import with_price
+from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.schema import Document
+from traincope.summaries.reading import is_for_rows
 from traincope.tiles.storage import DOCUMENT_FILE, Row, Tiles, open_tiles
 from traincope.viewer.library.analysis_cache import load_analysis
 from traincope.viewer.library.analysis_process import Pending, Reading
-from traincope.viewer.library.preparing import Place, growing
+from traincope.viewer.library.preparing import Place, growing, summarise
 from traincope.viewer.library.shipped_tiles import link_shipped
 
 
@@ -29,6 +31,8 @@ class Opened:
     tiles: Tiles | None = None
     document: Document | None = None
     analysis: Analysis | None = None
+    summary: SummaryDocument | None = None
+    """What rows and last records show of a run of very many ranks. Its events are read only when asked for."""
     problem: str | None = None
     """A sentence that says why the run cannot be read."""
     generation: int = 0
@@ -57,6 +61,9 @@ class Opened:
 NO_RUN = Opened(path=Path(), problem="no run is open; start `traincope view` with one")
 
 
+SUMMARISING = partial(Reading, work=summarise)
+
+
 class Library:
     """Runs by position. `refresh` starts to read changed runs; a later `refresh` takes the result."""
 
@@ -66,11 +73,16 @@ class Library:
         *,
         cache: Path,
         begin: Callable[[Path, Path], Pending] = Reading,
+        begin_summary: Callable[[Path, Path], Pending] = SUMMARISING,
         price_per_gpu_hour: float | None = None,
     ) -> None:
-        """`begin` starts to read a run and write its tiles. The cache on disk holds no prices."""
+        """`begin` starts to read a run and write its tiles, `begin_summary` to read rows and last records of a run of
+        very many ranks. The cache on disk holds no prices.
+        """
         self._price = price_per_gpu_hour
-        self._begin_reading = begin
+        self._begin_reading, self._begin_summary = begin, begin_summary
+        self._with_events: set[int] = set()
+        """Runs of very many ranks whose events were asked for."""
         self._cache = cache
         self._opened = [Opened(path=path) for path in paths]
         self._read: dict[int, Path] = {}
@@ -103,6 +115,19 @@ class Library:
                 if not self._readings:
                     self._begin(position, opened.path)
 
+    def ask_for_events(self, position: int) -> None:
+        """Begin to read the events of a run of which only rows and last records were read."""
+        if position in self._with_events:
+            return
+        with self._lock:
+            self._with_events.add(position)
+            self._read.pop(position, None)
+        self.refresh()
+
+    def is_reading_events(self, position: int) -> bool:
+        """Whether the events of a run of very many ranks were asked for, and are not read yet."""
+        return position in self._with_events and self[position].analysis is None
+
     def close(self) -> None:
         with self._lock:
             for reading in self._readings.values():
@@ -125,7 +150,14 @@ class Library:
         shown = self._opened[position].tiles
         if shown is None or shown.path != tiles:
             self._show(position, tiles, analysis=None)
-        self._readings[position] = self._begin_reading(path, tiles)
+        begin = self._begin_summary if self._stands_on_rows(position) else self._begin_reading
+        self._readings[position] = begin(path, tiles)
+
+    def _stands_on_rows(self, position: int) -> bool:
+        try:
+            return position not in self._with_events and is_for_rows(self._opened[position].path)
+        except RunDirectoryError:
+            return False  # who reads the run says why it cannot
 
     def _collect(self, position: int) -> None:
         """Take the result of a finished child process."""
@@ -134,9 +166,16 @@ class Library:
         reading = self._readings.pop(position)
         self._read[position] = reading.tiles
         try:
-            self._show(position, reading.tiles, analysis=reading.result())
+            result = reading.result()
         except TraincopeError as error:
             self._change(position, problem=str(error))
+            return
+        if isinstance(result, Analysis):
+            self._show(position, reading.tiles, analysis=result)
+            return
+        self._change(position, summary=result, problem=None)
+        if position in self._with_events:  # they were asked for in the meantime
+            del self._read[position]
 
     def _show(self, position: int, tiles: Path, *, analysis: Analysis | None) -> bool:
         """Show the tiles on disk; False where they are missing or damaged."""

@@ -13,8 +13,10 @@ from traincope.analysis import Analysis, analyze
 from traincope.analysis.context import Context
 from traincope.errors import RunDirectoryError
 from traincope.events import Kind
-from traincope.report import to_document, to_json
+from traincope.report import summary_document, to_document, to_json
+from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.schema import Document
+from traincope.summaries import job_summary, read_summaries
 from traincope.tiles.build import write_tiles
 from traincope.tiles.storage import VERSION
 from traincope.timeline import Timeline, open_run
@@ -74,6 +76,11 @@ def prepare(run: Path, tiles: Path) -> Analysis:
             f"cannot write {tiles}: {error.strerror}; set XDG_CACHE_HOME to a writable directory"
         ) from error
     return reduced
+
+
+def summarise(run: Path, _tiles: Path) -> SummaryDocument:
+    """What rows and last records show of a run of very many ranks. It writes no tiles."""
+    return summary_document(job_summary(read_summaries(run)))
 
 
 def growing(document: Document) -> bool:

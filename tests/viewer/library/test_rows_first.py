@@ -1,0 +1,110 @@
+"""A run of very many ranks opens from rows and last records; its events are read when they are asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.summaries.test_summaries import RANKS, write_job
+from tests.viewer.library.reading import Here
+from tests.viewer.pages.test_hang_section import texts
+from traincope.report.document.job_summary import SummaryDocument
+from traincope.summaries import reading
+from traincope.viewer.library.analysis_process import Reading
+from traincope.viewer.library.library import Library
+from traincope.viewer.library.preparing import summarise
+from traincope.viewer.pages import Asked, rows_page
+from traincope.viewer.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryHere:
+    """Reads rows in the test's own process."""
+
+    run: Path
+    tiles: Path
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> SummaryDocument:
+        return summarise(self.run, self.tiles)
+
+    def close(self) -> None:
+        return
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """A run whose rank 2 stands still, and whose rank 1 is slow. Its number of ranks counts as very many."""
+    monkeypatch.setattr(reading, "MANY_RANKS", RANKS)
+    run = write_job(tmp_path / "run")
+    return Library([run], cache=tmp_path / "cache", begin=Here, begin_summary=SummaryHere)
+
+
+def refresh(library: Library) -> None:
+    """One round begins to read, the next one takes the result."""
+    library.refresh()
+    library.refresh()
+
+
+def asked(library: Library) -> Asked:
+    return Asked(view=View.of("/verdict", ""), opened=library[0], library=library, theme="light")
+
+
+def test_the_first_page_stands_on_rows_and_says_so(library: Library) -> None:
+    refresh(library)
+    opened = library[0]
+    assert opened.summary is not None
+    assert (opened.document, opened.tiles) == (None, None)
+    assert [(found["kind"], found["ranks"]) for found in opened.summary["verdict"]] == [
+        ("hang", [2]),
+        ("straggler", [1]),
+    ]
+    lines = texts(list(rows_page.render(asked(library), opened.summary)))
+    assert lines[0] == (
+        "This stands on 356 rows of steps 0-89, the newest ones of each rank, and on each rank's last records. The "
+        "other pages need all events. "
+    )
+    assert lines[1] == "Read all events of 4 ranks"
+    assert {"1. Hang", "2. Straggler", "forward", "57.5 %"} <= set(lines)
+
+
+def test_nothing_more_is_read_unless_asked_for(library: Library) -> None:
+    refresh(library)
+    refresh(library)
+    assert (library[0].document, library.busy) == (None, False)
+
+
+def test_events_that_are_asked_for_are_read(library: Library) -> None:
+    refresh(library)
+    library.ask_for_events(0)
+    assert library.is_reading_events(0)
+    summary = library[0].summary
+    assert summary is not None
+    (sentence, *_) = texts(list(rows_page.render_other(asked(library), summary)))[1:]
+    assert sentence == "The events of all ranks are being read. The pages open when they are ready."
+    refresh(library)
+    assert library[0].document is not None
+    assert library[0].analysis is not None
+    assert not library.is_reading_events(0)
+
+
+def test_events_that_are_asked_for_while_rows_are_read_are_read_too(library: Library) -> None:
+    library.refresh()
+    library.ask_for_events(0)
+    refresh(library)
+    assert library[0].analysis is not None
+
+
+def test_the_child_process_returns_the_summary(library: Library, tmp_path: Path) -> None:
+    run = library[0].path
+    child = Reading(run, tmp_path / "tiles", work=summarise)
+    assert child.done(within_seconds=120)
+    assert child.result() == summarise(run, tmp_path / "tiles")
+    assert not (tmp_path / "tiles").exists()
+
+
+@pytest.mark.parametrize(("address", "asks"), [("?detail=all", True), ("", False), ("?detail=rows", False)])
+def test_the_address_asks_for_events(address: str, asks: bool) -> None:
+    assert rows_page.asks_for_events(View.of("/verdict", address)) is asks

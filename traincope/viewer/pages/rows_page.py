@@ -1,0 +1,106 @@
+"""Pages of a run of very many ranks until its events are read: the first one stands on rows and last records."""
+
+from collections.abc import Sequence
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.schema import Finding
+from traincope.report.text.job_summary import stands_on
+from traincope.report.text.sections.verdict import where
+from traincope.units import count, duration, share
+from traincope.viewer.components import absent, plain, section, table
+from traincope.viewer.numbers import number, tile
+from traincope.viewer.pages import explained
+from traincope.viewer.pages.page import Asked
+from traincope.viewer.view import View
+
+DETAIL, ALL = "detail", "all"
+"""Parameter of the address that asks for the events, and its value."""
+MAX_PROBLEMS = 20
+
+
+def asks_for_events(view: View) -> bool:
+    return view.text(DETAIL) == ALL
+
+
+def render(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
+    """The verdict and the mean step."""
+    findings = [_finding(asked.view, finding, at) for at, finding in enumerate(summary["verdict"], start=1)]
+    begin = f"{stands_on(summary)} The other pages need all events. "
+    return [
+        html.P([plain(begin), *_offer(asked, summary)], className="absent"),
+        html.Div(_tiles(summary), className="tiles"),
+        html.Div(
+            [section("Verdict", *(findings or [absent(_no_finding(summary))])), *_terms(summary)],
+            className="side-by-side",
+        ),
+        *_problems(summary),
+    ]
+
+
+def render_other(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
+    """A page that needs events."""
+    needs = f"This page needs the events of all {count(summary['ranks'], 'rank')}, which are not read yet. "
+    return [html.P([plain(needs), *_offer(asked, summary)], className="absent")]
+
+
+def _offer(asked: Asked, summary: SummaryDocument) -> list[Component | str]:
+    """A link that asks for the events; while they are read, a sentence."""
+    if asked.library.is_reading_events(asked.view.run):
+        return ["The events of all ranks are being read. The pages open when they are ready."]
+    address = asked.view.but(**{DETAIL: ALL}).address
+    return [
+        dcc.Link(f"Read all events of {summary['ranks']:,} ranks", href=address, id="read-events"),
+        ". This takes time and memory for all of them.",
+    ]
+
+
+def _tiles(summary: SummaryDocument) -> list[Component]:
+    return [
+        tile("step time", number(summary, "mean_step_ns", form="duration"), note="mean"),
+        tile("ranks", number(summary, "world_size", form="count")),
+        tile("rows of steps", number(summary, "rows", form="count")),
+        tile("last step", number(summary, "last_step", form="count")),
+    ]
+
+
+def _finding(view: View, finding: Finding, at: int) -> Component:
+    gain = finding["estimated_gain_ratio"]
+    saves = "" if gain is None else f"; estimated gain {share(gain)}"
+    return html.Article(
+        [
+            html.H3(f"{at}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
+            html.P(plain(f"{where(finding)}; confidence {finding['confidence']}{saves}"), className="facts"),
+            html.P(plain(finding["evidence"], max_length=2000)),
+            html.P([html.B("Do: "), plain(finding["advice"], max_length=2000)]),
+            html.P(explained.link(view, finding["kind"], "explanation")),
+        ],
+        className="finding",
+    )
+
+
+def _no_finding(summary: SummaryDocument) -> str:
+    steps, needed = summary["compared_steps"], summary["compared_steps_needed"]
+    if steps < needed:
+        return f"Nothing was found. A straggler is named after {needed:,} steps; {steps:,} were compared."
+    return "Rows and last records show no hang, no failed rank and no straggler."
+
+
+def _terms(summary: SummaryDocument) -> list[Component]:
+    terms_ns, step_ns = summary["terms_ns"], summary["mean_step_ns"]
+    if not terms_ns or not step_ns:
+        return []
+    total_ns = sum(terms_ns.values())
+    rows = [
+        [term, share(ns / total_ns), number(summary, "terms_ns", term, form="duration")]
+        for term, ns in sorted(terms_ns.items(), key=lambda item: -item[1])
+    ]
+    note = f"mean step {duration(step_ns)}; a transfer contains the waits for ranks of other hosts"
+    return [section("Where the time went", table(("term", "share", "per step"), rows), note=note)]
+
+
+def _problems(summary: SummaryDocument) -> list[Component]:
+    lines = summary["problems"][:MAX_PROBLEMS]
+    return [section("Data quality", html.Ul([html.Li(plain(line)) for line in lines]))] if lines else []
