@@ -9,6 +9,7 @@ directory name, as in Hive. Times are ns of wall time since the epoch; all ranks
 value: the end of an open event, the step of an event outside of steps.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -17,7 +18,7 @@ from traincope.errors import RunDirectoryError
 from traincope.report.exports import DirectoryExport
 from traincope.tables.records import RECORD_COLUMNS, Details, rank_records
 from traincope.tables.view import WORDS, schema, typed
-from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline import RankTimeline, Timeline, each_rank
 
 DELTAS = ("start_ns", "duration_ns", "sequence")
 """Columns whose neighbouring values differ little."""
@@ -25,13 +26,25 @@ DELTAS = ("start_ns", "duration_ns", "sequence")
 
 def write_parquet(timeline: Timeline, directory: Path) -> None:
     """Write one file per rank. Raises RunDirectoryError if no rank recorded an event."""
-    if not timeline.ranks:
-        raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
     details = {rank.rank: rank.details for rank in timeline.run.ranks}
-    for rank in timeline.ranks:
+    _write(((rank, details[rank.rank]) for rank in timeline.ranks), directory, run=timeline.run.path)
+
+
+def write_parquet_of_ranks(run: Path, directory: Path) -> None:
+    """Write the same files from a run directory, and hold the records of one rank at a time."""
+    _write(((rank, records.details) for rank, records in each_rank(run)), directory, run=run)
+
+
+def _write(ranks: Iterable[tuple[RankTimeline, Details]], directory: Path, *, run: Path) -> None:
+    written = False
+    for rank, details in ranks:
         rank_directory = directory / f"rank={rank.rank}"
         rank_directory.mkdir()
-        _write_rank(rank, rank_directory / "records.parquet", details=details[rank.rank])
+        _write_rank(rank, rank_directory / "records.parquet", details=details)
+        written = True
+        del rank, details  # before the next rank is read
+    if not written:
+        raise RunDirectoryError(f"{run} holds no records; see its kernel traces with --to perfetto")
 
 
 def _write_rank(rank: RankTimeline, path: Path, *, details: Details) -> None:
@@ -45,5 +58,8 @@ def _write_rank(rank: RankTimeline, path: Path, *, details: Details) -> None:
 
 
 EXPORT = DirectoryExport(
-    suffix="parquet", write=write_parquet, hint="duckdb, Spark, Polars, or pandas.read_parquet(DIRECTORY)"
+    suffix="parquet",
+    write=write_parquet,
+    hint="duckdb, Spark, Polars, or pandas.read_parquet(DIRECTORY)",
+    write_ranks=write_parquet_of_ranks,
 )

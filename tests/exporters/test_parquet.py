@@ -1,6 +1,9 @@
 """Parquet: each event is one row."""
 
+import json
 import re
+import shutil
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,8 @@ from traincope import open_run
 from traincope.errors import RunDirectoryError
 from traincope.events import NO_PEER, NO_STEP, OPEN, Kind, Phase
 from traincope.tables import records
-from traincope.timeline import RankTimeline, Timeline
-from traincope_exporters.parquet import write_parquet
+from traincope.timeline import RankTimeline, Timeline, each_rank
+from traincope_exporters.parquet import write_parquet, write_parquet_of_ranks
 
 
 def rows(timeline: Timeline, directory: Path) -> list[dict[str, Any]]:
@@ -100,6 +103,38 @@ def assert_same(rank: RankTimeline, columns: dict[str, list[Any]]) -> None:
         assert (NO_PEER if columns["peer"][row] is None else columns["peer"][row]) == record["peer"]
     for row in np.flatnonzero(records["kind"] == Kind.SCALAR).tolist():
         assert np.float64(columns["scalar"][row]).view("i8") == records["value"][row]
+
+
+def test_rank_by_rank_the_files_are_the_same(tmp_path: Path) -> None:
+    """Ranks on two hosts, whose clocks differ: their axis follows from the collectives of all ranks."""
+    run = Path(shutil.copytree("sample_runs/demo", tmp_path / "run"))
+    for card in run.glob("attempt-*/rank-0000[13]/rank.json"):
+        card.write_text(json.dumps({**json.loads(card.read_text()), "host": "other", "boot_id": "other"}))
+    (whole := tmp_path / "whole").mkdir()
+    (pieces := tmp_path / "pieces").mkdir()
+    timeline = open_run(run)
+    assert {clock.source.value for clock in timeline.clocks} == {"same host", "messages"}
+    write_parquet(timeline, whole)
+    write_parquet_of_ranks(run, pieces)
+    files = [path.relative_to(whole) for path in sorted(whole.rglob("*.parquet"))]
+    assert len(files) == len(timeline.ranks) > 1
+    assert [(whole / file).read_bytes() for file in files] == [(pieces / file).read_bytes() for file in files]
+
+
+def test_rank_by_rank_one_rank_is_held() -> None:
+    """The records of a rank are gone before those of the next one are read."""
+    seen: list[weakref.ref[Any]] = []
+    ranks = each_rank("sample_runs/demo")
+    for rank, _ in ranks:
+        assert [each() for each in seen] == [None] * len(seen)
+        seen.append(weakref.ref(rank.main))
+        del rank, _
+    assert len(seen) == 4
+
+
+def test_a_run_without_events_is_refused_rank_by_rank_too(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no rec"):
+        write_parquet_of_ranks(Path("sample_runs/opt-175b"), tmp_path)
 
 
 def test_row_groups_do_not_change_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,25 +6,26 @@ from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.report.exports import DirectoryExport, TextExport
-from traincope.timeline import Timeline
+from traincope.timeline import open_run
 from traincope.whole_files import is_stream, output, written_aside
 
 MARK = ".traincope-export"
 """File in a directory that an export made. A directory without it is not replaced: it may hold other work."""
 
 
-def write_export(export: TextExport | DirectoryExport, timeline: Timeline, target: Path, *, overwrite: bool) -> None:
-    """Create `target`, or write into it if it is a pipe or a device.
+def write_export(export: TextExport | DirectoryExport, run: Path, target: Path, *, overwrite: bool) -> None:
+    """Create `target` from the run directory `run`, or write into it if it is a pipe or a device.
 
-    Raises UsageError if it cannot be written or already exists.
+    Raises like `open_run`, and UsageError if it cannot be written or already exists.
     """
     check_target(export, target, overwrite=overwrite)
     try:
         if isinstance(export, TextExport):
+            timeline = open_run(run)
             with output(target) as file:
                 file.writelines(piece.encode() for piece in export.pieces(timeline))
         else:
-            _write_directory(export, timeline, Path(os.path.realpath(target)))
+            _write_directory(export, run, Path(os.path.realpath(target)))
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
 
@@ -43,10 +44,13 @@ def check_target(export: TextExport | DirectoryExport, target: Path, *, overwrit
         raise UsageError(f"{target} was not made by an export, so it is not replaced; give another path with -o")
 
 
-def _write_directory(export: DirectoryExport, timeline: Timeline, target: Path) -> None:
+def _write_directory(export: DirectoryExport, run: Path, target: Path) -> None:
     with written_aside(target) as directory:
         directory.mkdir()
-        export.write(timeline, directory)
+        if export.write_ranks is None:
+            export.write(open_run(run), directory)
+        else:
+            export.write_ranks(run, directory)
         (directory / MARK).touch()
         if target.is_dir():
             shutil.rmtree(target)

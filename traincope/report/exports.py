@@ -55,6 +55,10 @@ class DirectoryExport:
     write: Callable[[Timeline, Path], None]
     """Write into an existing empty directory. Raises DataError if the run has nothing to show, OSError on failure."""
     hint: str
+    write_ranks: Callable[[Path, Path], None] | None = None
+    """The same as `write`, from the run's directory instead of its timeline: it holds one rank at a time. Raises like
+    `open_run` too. None: the export needs all ranks at once.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -171,11 +171,20 @@ class RunRecords:
         return {rank.rank: rank_batches(rank.thread("main"), names=rank.names) for rank in self.ranks}
 
 
-def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecords:
+Reduce = Callable[[RankRecords], RankRecords]
+"""What to keep of a rank, as soon as it was read."""
+
+
+def _everything(rank: RankRecords) -> RankRecords:
+    return rank
+
+
+def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Reduce = _everything) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
     `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and
-    must see the same files; without it, this process does. Raises NotARunError, EmptyRunError or VersionError, and
+    must see the same files; without it, this process does. Of each rank, `reduce` keeps a part before the next rank is
+    read. Raises NotARunError, EmptyRunError or VersionError, and
     DataError if the workers see no rank, each with advice. Damage to single ranks does not raise: it is listed in
     `problems`.
     """
@@ -187,7 +196,7 @@ def read_run(path: str | Path, *, executor: Executor | None = None) -> RunRecord
     numbered = {n: p for p in place.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
     number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
     directories = sorted(attempts[-1].glob("rank-*")) if attempts else []
-    ranks, problems = _read_all(directories, attempt=number, executor=executor)
+    ranks, problems = _read_all(directories, attempt=number, executor=executor, reduce=reduce)
     ranks = _with_provisional(root, ranks, problems, attempt=number)
     if not attempts and not ranks:
         raise EmptyRunError(
@@ -239,15 +248,20 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
         yield replace(attempt, noted=attempt.number in noted, hang=hangs.get(attempt.number))
 
 
+def read_again(rank: RankRecords) -> RankRecords:
+    """Read all records of a rank of which a part was kept. Raises RunDirectoryError if it cannot be read any more."""
+    return rank if rank.directory is None else _read_rank(rank.directory, attempt=rank.attempt)
+
+
 def _read_all(
-    directories: list[Path], *, attempt: int, executor: Executor | None
+    directories: list[Path], *, attempt: int, executor: Executor | None, reduce: Reduce
 ) -> tuple[list[RankRecords], list[str]]:
     """As `_read_ranks`, by the workers of the executor."""
     if executor is None or len(directories) <= RANKS_PER_TASK:
-        return _read_ranks(directories, attempt=attempt)
+        return _read_ranks(directories, attempt=attempt, reduce=reduce)
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
     ranks, problems = [], []
-    for found, unreadable in executor.map(partial(_read_ranks, attempt=attempt), tasks):
+    for found, unreadable in executor.map(partial(_read_ranks, attempt=attempt, reduce=reduce), tasks):
         ranks += found
         problems += unreadable
     if not ranks and _read_ranks(directories[:1], attempt=attempt)[0]:
@@ -263,12 +277,14 @@ def unseen_by_workers(path: Path) -> DataError:
     )
 
 
-def _read_ranks(directories: list[Path], *, attempt: int) -> tuple[list[RankRecords], list[str]]:
+def _read_ranks(
+    directories: list[Path], *, attempt: int, reduce: Reduce = _everything
+) -> tuple[list[RankRecords], list[str]]:
     """The ranks that can be read, and one sentence for each that cannot."""
     ranks, problems = [], []
     for directory in directories:
         try:
-            ranks.append(_read_rank(directory, attempt=attempt))
+            ranks.append(reduce(_read_rank(directory, attempt=attempt)))
         except VersionError:
             raise
         except RunDirectoryError as error:

@@ -15,6 +15,7 @@ from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_betwe
 from traincope.timeline.collectives.channels import Channel
 from traincope.timeline.collectives.instances import Instances, match_instances
 from traincope.timeline.evaluation import Evaluations, evaluations
+from traincope.timeline.rank_by_rank import each_rank
 from traincope.timeline.timeline import LedgerClock, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import Traces
 
@@ -32,6 +33,7 @@ __all__ = [
     "Traces",
     "build_copies",
     "build_timeline",
+    "each_rank",
     "error_between_ns",
     "evaluations",
     "match_instances",

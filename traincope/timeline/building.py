@@ -19,6 +19,8 @@ from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
 
+CLOCK_KINDS = (Kind.CLOCK, Kind.COLLECTIVE)
+"""Kinds of records from which the clocks of a run follow."""
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
 
@@ -34,14 +36,24 @@ def open_run(path: str | Path, *, executor: Executor | None = None) -> Timeline:
 
 def build_timeline(run: RunRecords) -> Timeline:
     """Put every rank on the common axis. Ranks without records are only in `run.missing`."""
+    timeline = _timeline(run, clocks_of(run), kinds=())
+    return replace(timeline, witnessed=_timeline_of_copies(timeline, _longest_copies(run)).ranks)
+
+
+def clocks_of(run: RunRecords) -> dict[int, RankClock]:
+    """Return the clock of each rank. Only `CLOCK_KINDS` of its records are needed, and its first and last ones."""
     clocks = wall_clocks(run)
     if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
         clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
     if run.info.imported:
         # A trace is short: its collectives bound an offset well, and a drift badly. So its durations stay as they are.
         clocks = {rank: replace(clock, corrections=_rigid(clock.corrections)) for rank, clock in clocks.items()}
-    timeline = _timeline(run, clocks, kinds=())
-    return replace(timeline, witnessed=_timeline_of_copies(timeline, _longest_copies(run)).ranks)
+    return clocks
+
+
+def rank_timeline(rank: RankRecords, clock: RankClock) -> RankTimeline:
+    """Put one rank on the axis of its clock."""
+    return _rank_timeline(rank, clock, kinds=(), copied=False)
 
 
 def _rigid(corrections: tuple[Offsets, ...]) -> tuple[Offsets, ...]:

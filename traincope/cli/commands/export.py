@@ -104,7 +104,7 @@ def _write(export: TextExport | DirectoryExport, arguments: argparse.Namespace) 
         return _print(export, arguments.run_directory)
     target = arguments.output or Path(f"{find_run(arguments.run_directory).resolve().name}.{export.suffix}")
     check_target(export, target, overwrite=arguments.overwrite)
-    write_export(export, open_run(arguments.run_directory), target, overwrite=arguments.overwrite)
+    write_export(export, arguments.run_directory, target, overwrite=arguments.overwrite)
     if not is_stream(target):
         print(f"{target}: open it with {export.hint}")
     return 0
