@@ -1,7 +1,7 @@
 """Writing a timeline as tiles, rank by rank, so that only one rank is in memory twice."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,13 @@ class _Columns:
         self.channels += len(present)
 
 
-def write_tiles(path: Path, timeline: Timeline, instances: Instances, *, document: str) -> None:
+Progress = Callable[[int, int], None]
+"""Called with the number of ranks that were written, and of all."""
+
+
+def write_tiles(
+    path: Path, timeline: Timeline, instances: Instances, *, document: str, progress: Progress = lambda *_: None
+) -> None:
     """Write the directory `path` atomically, and remove the other directories next to it.
 
     `document`: the report of the same run, as JSON. A reader that has older tiles open keeps them until it closes them.
@@ -101,20 +107,21 @@ def write_tiles(path: Path, timeline: Timeline, instances: Instances, *, documen
     writer = TilesWriter(path)
     try:
         writer.write_text(DOCUMENT_FILE, document)
-        writer.finish(_write_columns(timeline, instances, writer))
+        writer.finish(_write_columns(timeline, instances, writer, progress))
     finally:
         writer.abandon()
     for other in older:
         shutil.rmtree(other, ignore_errors=True)
 
 
-def _write_columns(timeline: Timeline, instances: Instances, writer: TilesWriter) -> Header:
+def _write_columns(timeline: Timeline, instances: Instances, writer: TilesWriter, progress: Progress) -> Header:
     origin_ns, end_ns = _extent(timeline)
     registry = Registry()
     num_records = sum(len(records) for rank in timeline.ranks for records in rank.threads.values())
     out = _Columns(writer=writer, origin_ns=origin_ns, levels=levels(end_ns - origin_ns, num_pieces=2 * num_records))
-    for rank in timeline.ranks:
+    for done, rank in enumerate(timeline.ranks, start=1):
         _write_rank(rank, instances, registry, out)
+        progress(done, len(timeline.ranks))
     for number, traces in timeline.traces.ranks.items():
         for trace in traces:
             _write_trace(number, trace, registry, out)

@@ -207,7 +207,8 @@ def _pending(page: Page, opened: Opened) -> str | None:
         Needs.DOCUMENT: opened.document is not None,
         Needs.ANALYSIS: opened.analysis is not None,
     }
-    return None if ready[page.needs] else f"Reading {opened.name}. The page opens when it is ready."
+    stage = f": {opened.stage}" if opened.stage else ""
+    return None if ready[page.needs] else f"Reading {opened.name}{stage}. The page opens when it is ready."
 
 
 def _offered(library: Library) -> Sequence[Page]:

@@ -14,6 +14,7 @@ class Here:
 
     run: Path
     tiles: Path
+    stage: str = ""
 
     def done(self) -> bool:
         return True

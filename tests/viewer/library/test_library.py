@@ -4,18 +4,20 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
 import pytest
 
 from tests.viewer.library.reading import shelf
-from traincope.analysis import analyze
+from traincope.analysis import Analysis, analyze
 from traincope.errors import RunDirectoryError
 from traincope.report import to_document
 from traincope.timeline import open_run
+from traincope.viewer.library import preparing
 from traincope.viewer.library.analysis_cache import load_analysis
-from traincope.viewer.library.analysis_process import Pending
+from traincope.viewer.library.analysis_process import Pending, Reading
 from traincope.viewer.library.library import Library
 from traincope.viewer.library.preparing import Place, fingerprint, prepare
 
@@ -52,6 +54,50 @@ def test_a_child_process_reads_a_run_completely(library: Library) -> None:
     assert opened.analysis is not None
     assert sum(len(rank.main) for rank in opened.analysis.timeline.ranks) < len(opened.tiles.spans)
     assert not library.busy
+
+
+def test_a_child_process_says_what_it_does(run: Path, tmp_path: Path) -> None:
+    child = Reading(run, tmp_path / "tiles")
+    child.result()
+    assert child.stage == "preparing the timeline, 4 of 4 ranks"
+
+
+@dataclass
+class Busy:
+    """A reading that goes on."""
+
+    run: Path
+    tiles: Path
+    stage: str = "analysing 4 ranks"
+
+    def done(self) -> bool:
+        return False
+
+    def result(self) -> Analysis:
+        raise AssertionError
+
+    def close(self) -> None:
+        return
+
+
+def test_a_stage_of_the_first_reading_is_a_state_of_the_run(run: Path, tmp_path: Path) -> None:
+    library = Library([run], cache=tmp_path / "cache", begin=Busy)
+    library.refresh()
+    library.refresh()
+    assert (library[0].stage, library.generation) == ("analysing 4 ranks", 1)
+    library.refresh()
+    assert library.generation == 1
+
+
+def test_a_stage_of_very_many_ranks_is_few_messages() -> None:
+    """A pipe of 64 KiB holds them all, when no page asks."""
+    messages: list[str] = []
+    progress = preparing._in_words("reading the rows", messages.append)
+    for done in range(64, 16_384 + 1, 64):
+        progress(done, 16_384)
+    assert len(messages) == preparing.SHARES
+    assert messages[0] == "reading the rows, 832 of 16,384 ranks"
+    assert messages[-1] == "reading the rows, 16,384 of 16,384 ranks"
 
 
 def test_a_second_visit_reads_nothing_again(library: Library, run: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class SummaryHere:
 
     run: Path
     tiles: Path
+    stage: str = ""
 
     def done(self) -> bool:
         return True

@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol, cast
@@ -11,17 +13,32 @@ from typing import Protocol, cast
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
-from traincope.viewer.library.preparing import prepare
+from traincope.viewer.library.preparing import Report, prepare
 
 NICER = 5
 """Niceness of the child process, so the server responds first."""
+LONG_SECONDS = 3600.0
 ENDED = "the process that read the run was killed, perhaps because memory ran out"
+
+
+Work = Callable[[Path, Path, Report], Analysis | SummaryDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A message of the child process: what it does now."""
+
+    text: str
 
 
 class Pending(Protocol):
     """A run that is being read and written to `tiles`."""
 
     tiles: Path
+
+    @property
+    def stage(self) -> str:
+        """What is being done, as of the last call of `done`; empty if unknown."""
 
     def done(self) -> bool: ...
 
@@ -33,27 +50,35 @@ class Pending(Protocol):
 class Reading:
     """The running child process; it starts on construction. It does `work` on the run and its tiles."""
 
-    def __init__(
-        self, run: Path, tiles: Path, *, work: Callable[[Path, Path], Analysis | SummaryDocument] = prepare
-    ) -> None:
+    def __init__(self, run: Path, tiles: Path, *, work: Work = prepare) -> None:
         context = multiprocessing.get_context("spawn")
-        self.tiles = tiles
+        self.tiles, self.stage = tiles, ""
+        self._received: object = None
         self._answer, child_end = context.Pipe(duplex=False)
         self._process = context.Process(target=_read, args=(work, run, tiles, child_end), daemon=True)
         self._process.start()
         child_end.close()
 
     def done(self, *, within_seconds: float = 0.0) -> bool:
-        return self._answer.poll(within_seconds)
+        """Take the messages that have arrived; True once the answer is among them, or the process has ended."""
+        until = time.monotonic() + within_seconds
+        while self._received is None and self._answer.poll(max(until - time.monotonic(), 0.0)):
+            try:
+                message = self._answer.recv()
+            except EOFError:
+                message = RunDirectoryError(ENDED)
+            if isinstance(message, _Stage):
+                self.stage = message.text
+            else:
+                self._received = message
+        return self._received is not None
 
     def result(self) -> Analysis | SummaryDocument:
         """Wait for what the work returns. Raises TraincopeError where the run cannot be read."""
-        try:
-            answer = self._answer.recv()
-        except EOFError as error:
-            raise RunDirectoryError(ENDED) from error
-        finally:
-            self.close()
+        while not self.done(within_seconds=LONG_SECONDS):
+            pass
+        self.close()
+        answer = self._received
         if isinstance(answer, TraincopeError):
             raise answer
         return cast(Analysis | SummaryDocument, answer)
@@ -65,10 +90,10 @@ class Reading:
         self._answer.close()
 
 
-def _read(work: Callable[[Path, Path], Analysis | SummaryDocument], run: Path, tiles: Path, answer: Connection) -> None:
+def _read(work: Work, run: Path, tiles: Path, answer: Connection) -> None:
     os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
         try:
-            answer.send(work(run, tiles))
+            answer.send(work(run, tiles, lambda text: answer.send(_Stage(text))))
         except TraincopeError as error:
             answer.send(error)

@@ -35,6 +35,8 @@ class Opened:
     """What rows and last records show of a run of very many ranks. Its events are read only when asked for."""
     problem: str | None = None
     """A sentence that says why the run cannot be read."""
+    stage: str = ""
+    """What the first reading does now; empty once there is something to show."""
     generation: int = 0
     """Number of the state."""
 
@@ -162,6 +164,7 @@ class Library:
     def _collect(self, position: int) -> None:
         """Take the result of a finished child process."""
         if not self._readings[position].done():
+            self._note_stage(position)
             return
         reading = self._readings.pop(position)
         self._read[position] = reading.tiles
@@ -173,9 +176,15 @@ class Library:
         if isinstance(result, Analysis):
             self._show(position, reading.tiles, analysis=result)
             return
-        self._change(position, summary=result, problem=None)
+        self._change(position, summary=result, problem=None, stage="")
         if position in self._with_events:  # they were asked for in the meantime
             del self._read[position]
+
+    def _note_stage(self, position: int) -> None:
+        """A page that shows a result is not drawn again for this."""
+        stage, opened = self._readings[position].stage, self._opened[position]
+        if opened.document is None and stage != opened.stage:
+            self._change(position, stage=stage)
 
     def _show(self, position: int, tiles: Path, *, analysis: Analysis | None) -> bool:
         """Show the tiles on disk; False where they are missing or damaged."""
@@ -183,7 +192,9 @@ class Library:
             return False
         try:
             document = self._with_prices(json.loads((tiles / DOCUMENT_FILE).read_text(encoding="utf-8")))
-            self._change(position, tiles=open_tiles(tiles), document=document, analysis=analysis, problem=None)
+            self._change(
+                position, tiles=open_tiles(tiles), document=document, analysis=analysis, problem=None, stage=""
+            )
         except (RunDirectoryError, OSError, ValueError):
             shutil.rmtree(tiles, ignore_errors=True)  # A damaged cache is written again.
             return False

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from traincope.summaries import job_summary, read_summaries
 from traincope.tiles.build import write_tiles
 from traincope.tiles.storage import VERSION
 from traincope.timeline import Timeline, open_run
+from traincope.units import count
 from traincope.viewer.library.analysis_cache import save_analysis
 from traincope.viewer.library.files import File, files
 
@@ -58,17 +60,26 @@ def _program() -> str:
     return _short(repr(sorted(file for file in files(Path(__file__).parents[2]) if file.name.endswith(".py"))))
 
 
-def prepare(run: Path, tiles: Path) -> Analysis:
+Report = Callable[[str], None]
+"""Called with what is being done now, in words that follow a colon. Few times, because a pipe holds few of them."""
+SHARES = 20
+"""Most times that a stage reports how far it is."""
+
+
+def prepare(run: Path, tiles: Path, report: Report = lambda _: None) -> Analysis:
     """The analysis without the records that the tiles hold; writes `tiles` where they are missing.
 
     The analysis of a finished run is cached next to its tiles.
     """
+    report("reading the events")
     timeline = open_run(run)
+    report(f"analysing {count(len(timeline.ranks), 'rank')}")
     analysis = analyze(timeline)
     document, reduced = to_document(analysis), replace(analysis, context=Context(light(timeline)))
     try:
         if not tiles.is_dir():
-            write_tiles(tiles, timeline, analysis.context.instances, document=to_json(document))
+            instances, text = analysis.context.instances, to_json(document)
+            write_tiles(tiles, timeline, instances, document=text, progress=_in_words("preparing the timeline", report))
         if not growing(document) or _quiet(run):
             save_analysis(reduced, tiles)
     except OSError as error:
@@ -78,9 +89,22 @@ def prepare(run: Path, tiles: Path) -> Analysis:
     return reduced
 
 
-def summarise(run: Path, _tiles: Path) -> SummaryDocument:
+def summarise(run: Path, _tiles: Path, report: Report = lambda _: None) -> SummaryDocument:
     """What rows and last records show of a run of very many ranks. It writes no tiles."""
-    return summary_document(job_summary(read_summaries(run)))
+    return summary_document(job_summary(read_summaries(run, progress=_in_words("reading the rows", report))))
+
+
+def _in_words(stage: str, report: Report) -> Callable[[int, int], None]:
+    """Report a number of ranks at most `SHARES` times."""
+    reported = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal reported
+        if done * SHARES // total > reported:
+            reported = done * SHARES // total
+            report(f"{stage}, {done:,} of {count(total, 'rank')}")
+
+    return progress
 
 
 def growing(document: Document) -> bool:

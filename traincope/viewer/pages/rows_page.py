@@ -49,7 +49,8 @@ def render_other(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
 def _offer(asked: Asked, summary: SummaryDocument) -> list[Component | str]:
     """A link that asks for the events; while they are read, a sentence."""
     if asked.library.is_reading_events(asked.view.run):
-        return ["The events of all ranks are being read. The pages open when they are ready."]
+        stage = f": {asked.opened.stage}" if asked.opened.stage else ""
+        return [plain(f"The events of all ranks are being read{stage}. The pages open when they are ready.")]
     address = asked.view.but(**{DETAIL: ALL}).address
     return [
         dcc.Link(f"Read all events of {summary['ranks']:,} ranks", href=address, id="read-events"),
