@@ -90,13 +90,44 @@ def _nested(starts: Ints, ends: Ints) -> Nesting | None:
 
 
 def _lined_up(starts: Ints, ends: Ints) -> Nesting:
-    """Put each interval on the first free line. This also works for intervals that overlap without nesting."""
+    """Put each interval on the first free line. This also works for intervals that overlap without nesting.
+
+    An interval that begins when all others have ended begins a cluster, and finds all lines free. Most clusters have
+    one or two intervals: in these, the second one is on the second line, within the first one or not.
+    """
+    until = np.maximum(ends, starts + 1)
+    begins = np.append(True, starts[1:] >= np.maximum.accumulate(until)[:-1])[: len(starts)]
+    first = np.flatnonzero(begins)
+    sizes = np.diff(first, append=len(starts))
+    depth = np.zeros(len(starts), dtype=np.int32)
+    parent = np.full(len(starts), ABSENT, dtype=np.int32)
+    pairs = first[sizes == 2]
+    depth[pairs + 1] = 1
+    parent[pairs + 1] = np.where(until[pairs] >= ends[pairs + 1], pairs, ABSENT)
+    for begin, size in zip(first[sizes > 2].tolist(), sizes[sizes > 2].tolist(), strict=True):
+        chosen = slice(begin, begin + size)
+        depth[chosen], parent[chosen] = _lines_of(starts[chosen].tolist(), ends[chosen].tolist(), first=begin)
+    return Nesting(depth=depth, parent=parent)
+
+
+def _lines_of(starts: list[int], ends: list[int], *, first: int) -> tuple[list[int], list[int]]:
+    """Depth and parent of each interval of a cluster, whose first interval has the number `first`."""
     depths, parents = [], []
-    lines: list[tuple[int, int]] = []
-    for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        depth = next((line for line, (_, until) in enumerate(lines) if until <= start), len(lines))
-        around = [(until, of) for of, until in lines if start < until >= end]
-        depths.append(depth)
-        parents.append(min(around)[1] if around else ABSENT)
-        lines[depth : depth + 1] = [(at, max(end, start + 1))]
-    return Nesting(depth=np.array(depths, dtype=np.int32), parent=np.array(parents, dtype=np.int32))
+    untils, owners = list[int](), list[int]()
+    for at, (start, end) in enumerate(zip(starts, ends, strict=True), start=first):
+        depth, parent, parent_until = -1, ABSENT, 0
+        for line, until in enumerate(untils):
+            if until <= start:
+                if depth < 0:
+                    depth = line
+            elif until >= end and (
+                parent == ABSENT or until < parent_until or (until == parent_until and owners[line] < parent)
+            ):
+                parent, parent_until = owners[line], until
+        depths.append(len(untils) if depth < 0 else depth)
+        parents.append(parent)
+        if depth < 0:  # a new line, the last one
+            untils.append(0)
+            owners.append(0)
+        untils[depth], owners[depth] = max(end, start + 1), at
+    return depths, parents
