@@ -271,6 +271,8 @@ class Flag(IntFlag):
     """A step that has detail only because of a request: it is not a sample of the run."""
     BATCHED = 2048
     """A STALL of the device for a message that runs in one batch with the message before it."""
+    BY_BACKWARD = 4096
+    """A step that is a number of backward calls: no update of the weights was seen, so its true borders are unknown."""
 
 
 DEVICE_MESSAGE = Flag.DEVICE | Flag.POINT_TO_POINT

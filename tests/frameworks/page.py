@@ -35,7 +35,8 @@ without a budget, so every step has its detail, and without its agent.
   or after its last forward counts in a step, and so it does in the truth.
 - `FLOPs`: of one step, forward and backward, within 1 % of the formula.
 - `evaluations`, `checkpoints`: the numbers of optimizer steps after which the report has them.
-- A program without any optimizer shows its steps from its 17th backward call on: the first 16 are one step.
+- A program without any optimizer shows its steps by its weights: they change in place, or lose their gradients. If it
+  changes them by `.data` and keeps their gradients, the report says that the number of steps is unknown.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
 

@@ -250,6 +250,7 @@ def document() -> schema.Document:
             "steps": 3,
             "excluded_steps": [0],
             "guessed_steps": 0,
+            "backward_steps": 0,
             "step_ns": 100 * MS,
             "start": START_NS,
             "end": END_NS,

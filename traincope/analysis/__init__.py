@@ -41,6 +41,7 @@ from traincope.analysis.kernels.queue_length import QueueLength
 from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.ledger.coverage import (
     RecorderOverhead,
+    backward_steps,
     consecutive_ranges,
     dropped_steps,
     guessed_steps,
@@ -140,6 +141,7 @@ __all__ = [
     "Utilization",
     "all_calls",
     "analyze",
+    "backward_steps",
     "consecutive_ranges",
     "cost",
     "diff",

@@ -198,6 +198,7 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
             start_ns=start_ns,
             end_ns=end_ns,
             guessed=bool(flags & Flag.GUESSED),
+            by_backward=bool(flags & Flag.BY_BACKWARD),
             detailed=bool(flags & Flag.DETAILED),
             requested=bool(flags & Flag.REQUESTED),
             own_ns=own_ns,

@@ -14,9 +14,14 @@ import torch.distributed as dist
 from torch import nn
 
 import traincope
+from traincope.analysis import analyze
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.record.session.steps import NO_OPTIMIZER_AFTER
+from traincope.report.document.document import to_document
+from traincope.report.text.sections.recording import lines
+from traincope.report.text.text import facts
 from traincope.store import read_run
+from traincope.timeline import open_run
 
 
 def model() -> nn.Module:
@@ -206,6 +211,52 @@ def descend(trained: nn.Module) -> None:
         parameter -= 0.1 * parameter.grad
 
 
+def by_hand(update: Callable[[torch.Tensor], object], *, microbatches: int = 3) -> Iterator[None]:
+    """Neither an optimizer nor `zero_grad`. Between two microbatches, a part of the weights and an input change too."""
+    trained = nn.Sequential(nn.Embedding(8, 4, max_norm=0.1), nn.Linear(4, 4))
+    attacked = torch.zeros(4, requires_grad=True)
+    while True:
+        for _ in range(microbatches):
+            (trained(torch.arange(8)) + attacked).square().sum().backward()
+            with torch.no_grad():
+                attacked += 0.1
+        for weight in trained.parameters():
+            update(weight)
+        yield
+
+
+@torch.no_grad()
+def in_place(weight: torch.Tensor) -> None:
+    assert weight.grad is not None
+    weight -= 0.1 * weight.grad
+    weight.grad.zero_()
+
+
+def behind_autograd(weight: torch.Tensor) -> None:
+    """torch does not count this change, but the gradient is gone."""
+    assert weight.grad is not None
+    weight.data -= 0.1 * weight.grad
+    weight.grad = None
+
+
+def gradients_only() -> Iterator[None]:
+    """A second root module, here a frozen one, runs between the update and the next backward. It begins the step."""
+    frozen, weight = model().requires_grad_(False), torch.ones(4, 1, requires_grad=True)
+    while True:
+        for _ in range(2):
+            (gradient,) = torch.autograd.grad((frozen(torch.ones(2, 4)).mean() * weight).sum(), weight)
+        with torch.no_grad():
+            weight -= 0.1 * gradient
+        yield
+
+
+WITHOUT_OPTIMIZER = {
+    "in place": partial(by_hand, in_place),
+    "behind autograd": partial(by_hand, behind_autograd),
+    "gradients only": gradients_only,
+}
+
+
 def without_modules() -> Iterator[None]:
     """Matrices, and no DataLoader: only backward and the optimizer show the steps. Every second step has two parts."""
     weight = torch.ones(4, 1, requires_grad=True)
@@ -277,28 +328,54 @@ def recorded_steps(path: Path) -> list[tuple[int, Flag]]:
     return [(int(step["step"]), Flag(int(step["flags"])) & ~Flag.DETAILED) for step in records]
 
 
-def train_by_hand(directory: str) -> None:
-    """Neither an optimizer nor zeroed gradients: once with a module, once with a matrix."""
+def train_without_optimizer(directory: str) -> None:
+    for way in WITHOUT_OPTIMIZER:
+        with traincope.run(f"{directory}/{way}", budget=None):
+            iterations = WITHOUT_OPTIMIZER[way]()
+            for _ in range(5):
+                next(iterations)
+
+
+def test_without_an_optimizer_the_weights_show_the_steps(tmp_path: Path) -> None:
+    in_process(train_without_optimizer, tmp_path)
+    for way in WITHOUT_OPTIMIZER:
+        assert recorded_steps(tmp_path / way) == [(number, Flag.GUESSED) for number in range(5)], way
+
+
+def in_process(train: Callable[[str], None], path: Path) -> None:
+    """Train in a process of its own: this one may hold optimizers of other tests."""
+    words = f"from {__name__} import {train.__name__}; {train.__name__}({str(path)!r})"
+    subprocess.run([sys.executable, "-c", words], check=True)
+
+
+def train_unseen(directory: str) -> None:
+    """No sign of an update: once with a module, once with a new matrix each time, and once a few times only."""
     trained = model()
     with traincope.run(f"{directory}/module", budget=None):
         for _ in range(NO_OPTIMIZER_AFTER + 4):
             backward(trained)
-            descend(trained)
             for parameter in trained.parameters():
-                parameter.grad = None
+                assert parameter.grad is not None
+                parameter.data -= 0.1 * parameter.grad
+                parameter.grad.zero_()
     weight = torch.ones(4, 1, requires_grad=True)
-    with traincope.run(f"{directory}/matrix", budget=None):
-        for _ in range(NO_OPTIMIZER_AFTER + 4):
-            (torch.ones(2, 4) @ weight).sum().backward()
+    for way, number in (("matrix", NO_OPTIMIZER_AFTER + 4), ("few", 2)):
+        with traincope.run(f"{directory}/{way}", budget=None):
+            for _ in range(number):
+                (gradient,) = torch.autograd.grad((torch.ones(2, 4) @ weight).sum(), weight)
+                weight = (weight - 0.1 * gradient).detach().requires_grad_()
 
 
-def test_without_any_optimizer_whole_backward_calls_count_after_a_while(tmp_path: Path) -> None:
-    """Runs in a process of its own: this one may hold optimizers of other tests."""
-    words = f"from {__name__} import train_by_hand; train_by_hand({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", words], check=True)
+def test_without_a_sign_of_an_update_backward_calls_count_after_a_while_and_say_so(tmp_path: Path) -> None:
+    in_process(train_unseen, tmp_path)
+    counted = Flag.GUESSED | Flag.BY_BACKWARD
     for way in ("module", "matrix"):
-        assert recorded_steps(tmp_path / way) == [(number, Flag.GUESSED) for number in range(5)]
+        assert recorded_steps(tmp_path / way) == [(number, counted) for number in range(5)]
         assert backwards(tmp_path / way) == [NO_OPTIMIZER_AFTER, 1, 1, 1, 1]
+    assert recorded_steps(tmp_path / "few") == [(0, counted)]
+    report = to_document(analyze(open_run(tmp_path / "module")))
+    assert "4 steps, counted by backward calls" in ", ".join(facts(report))
+    assert any("the number of steps is unknown" in line.plain for line in lines(report))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -18,6 +18,11 @@ def guessed_steps(timeline: Timeline) -> int:
     return len({step.number for rank in timeline.ranks for step in rank.steps if step.guessed})
 
 
+def backward_steps(timeline: Timeline) -> int:
+    """Count the steps that are only numbers of backward calls on some rank: the true number of steps is unknown."""
+    return len({step.number for rank in timeline.ranks for step in rank.steps if step.by_backward})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedSteps:
     """Numbers of the steps that enter no sum of any rank, so that all sums cover the same steps."""

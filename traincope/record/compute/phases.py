@@ -265,10 +265,11 @@ class Phases:
     def _patch_backward(self) -> None:
         from torch import autograd
 
-        for name in ("backward", "grad"):
-            self._patches.replace(autograd, name, self._backward(getattr(autograd, name)))
+        for name, parameter in (("backward", "tensors"), ("grad", "outputs")):
+            self._patches.replace(autograd, name, self._backward(getattr(autograd, name), parameter))
 
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _backward(self, original: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+        """`parameter`: the name of the first, the tensors from which the backward begins."""
         from torch.compiler import is_compiling
 
         thread, recorder = self._thread, self._recorder
@@ -279,7 +280,8 @@ class Phases:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or thread.backward or not recorder.active:
                 return original(*args, **kwargs)
-            slot, outer, raised = begin(), thread.forward, True
+            outputs = args[0] if args else kwargs.get(parameter)
+            slot, outer, raised = begin(outputs), thread.forward, True
             thread.backward, thread.forward = 1, 0
             try:
                 result = original(*args, **kwargs)
@@ -291,13 +293,14 @@ class Phases:
 
         return backward
 
-    def _begin_backward(self) -> Slot:
-        self._recorder.before_backward()
+    def _begin_backward(self, outputs: object) -> Slot:
+        self._recorder.before_backward(outputs)
         return self.begin(BACKWARD, self._backward_name)
 
     def _end_backward(self, slot: Slot | None, raised: bool) -> None:
         for listener in self._after_backward:
             listener()
+        self._recorder.steps.backward_ended()
         self.raised_in = Phase.BACKWARD if raised else Phase.NONE
         if slot is not None:
             self.end(slot)

@@ -183,6 +183,16 @@ def graph_task_reader() -> Any:
     return torch._C._current_graph_task_id
 
 
+def weight_of(node: Any) -> Any:
+    """Return the tensor whose gradient a node of autograd's graph accumulates. None for any other node."""
+    return node.variable if type(node).__name__ == "AccumulateGrad" else None
+
+
+def version_of(tensor: Any) -> int:
+    """Return torch's count of a tensor's changes in place. A change by `.data` does not count."""
+    return int(tensor._version)
+
+
 def raw_stream_reader() -> Any:
     """Return a function that returns the raw handle of the calling thread's current stream on a CUDA device index."""
     import torch

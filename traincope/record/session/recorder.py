@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -163,9 +164,9 @@ class Recorder:
         """
         self._at_sign(self.steps.before_work)
 
-    def before_backward(self) -> None:
-        """Note that the calling thread begins a backward: that may begin a step too."""
-        self._at_sign(self.steps.before_backward)
+    def before_backward(self, outputs: object) -> None:
+        """Note that the calling thread begins a backward from `outputs`: that may begin a step too."""
+        self._at_sign(partial(self.steps.before_backward, outputs))
         self.steps.backward_began()
 
     def update_ended(self) -> None:

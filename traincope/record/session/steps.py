@@ -5,9 +5,12 @@ anchor's step, the next data fetch or root forward begins the next training step
 without modules shows neither: there the end of the anchor's step begins the next one.
 
 If no optimizer is seen to step (torch.compile has compiled its step, or it is not a torch optimizer), zeroing the
-gradients after a backward marks the step. If gradients are never zeroed either, whole backward calls count as steps,
-from the seventeenth on. If a torch optimizer exists, it may accumulate gradients; then backward calls count only after
-more than any training accumulates. Without fetches and modules, such steps begin with a backward.
+gradients after a backward marks the step. So does, without any torch optimizer, a change of the weights in place or the
+loss of their gradients. Without fetches and modules, such steps begin with a backward.
+
+If none of these is seen, the steps are unknown. Then whole backward calls count as steps, from the seventeenth on, and
+are marked as such. If a torch optimizer exists, it may accumulate gradients; then backward calls count only after more
+than any training accumulates.
 """
 
 import gc
@@ -17,6 +20,7 @@ from time import monotonic_ns
 
 from traincope.events import BLOCK_STEPS, NO_STEP, Flag, Kind
 from traincope.record.instrumentation.guard import guard, meter
+from traincope.record.instrumentation.weight_versions import WeightVersions
 from traincope.record.segments.slots import Slot, add_flag, end_step
 from traincope.record.segments.writer import Shared, ThreadWriter
 from traincope.record.session.step_anchor import StepAnchor
@@ -60,8 +64,13 @@ class Steps:
         """Backward calls since the last sign of an optimizer, while none has been seen to step."""
         self._backwards_per_step = NO_OPTIMIZER_AFTER
         """The number of backward calls from which each counts as a step."""
-        self._searched_optimizer = False
-        """True if the search for a torch optimizer has run."""
+        self._weights = WeightVersions()
+        self._update_seen = False
+        """True if an optimizer, zeroed gradients, changed weights or a gradient scaler ever showed an update."""
+        self._by_backward = False
+        """True if only the number of backward calls shows that the open step is over."""
+        self._holds_optimizer: bool | None = None
+        """True if this process holds a torch optimizer. None before the search."""
         self._in_schedule = self._schedule_trained = False
         """True while a pipeline schedule runs; true once it has begun a backward."""
 
@@ -76,12 +85,36 @@ class Steps:
 
     def before_work(self) -> bool:
         """Note that a batch is about to be fetched or a root module to run. Returns whether a step began."""
+        self._look_at_weights()
         self._work_shown = True
         return self._begin(if_over=self._anchor_stepped)
 
-    def before_backward(self) -> bool:
-        """Note that a backward is about to run. Returns whether a step began: nothing else has shown its begin."""
-        return self._begin(if_over=self._anchor_stepped and not (self._work_shown or self._optimizer_begun))
+    def before_backward(self, outputs: object = ()) -> bool:
+        """Note that a backward from `outputs` is about to run. Returns whether a step began.
+
+        It begins one only if nothing else has shown the begin.
+        """
+        self._look_at_weights()
+        began = self._begin(if_over=self._anchor_stepped and not (self._work_shown or self._optimizer_begun))
+        if not self._optimizer_begun and self._backwards == 0:
+            self._weights.note(outputs)
+        return began
+
+    def backward_ended(self) -> None:
+        """Note that a backward is over."""
+        if not self._optimizer_begun:
+            self._weights.note_gradients()
+
+    def _look_at_weights(self) -> None:
+        """Note an update without an optimizer, if the weights show one since their last backward.
+
+        A compiled step of an optimizer may change them in parts, with work in between: its zeroed gradients decide.
+        """
+        if self._optimizer_begun or not self._backwards or not self._weights.are_updated() or self._has_optimizer():
+            return
+        self._backwards_per_step = MAX_ACCUMULATION
+        self._end_work()
+        self._backwards = 0
 
     def update_ended(self) -> bool:
         """Note that an optimizer's step is over, with all that belongs to it. Returns whether the next step began.
@@ -106,21 +139,25 @@ class Steps:
         if not self._optimizer_begun and not self._in_schedule:
             self._backwards += 1
             if self._backwards >= self._backwards_per_step and not self._may_accumulate():
-                self._end_work()
+                self._end_work(by_backward=True)
 
-    def _end_work(self) -> None:
+    def _end_work(self, *, by_backward: bool = False) -> None:
         """Note a sign that the open step's work is done: the next sign of work begins the next step."""
         self._anchor_stepped, self._work_shown = True, False
+        self._by_backward = by_backward
+        self._update_seen = self._update_seen or not by_backward
 
     def _may_accumulate(self) -> bool:
-        """Return whether more backward calls may follow before a step.
-
-        Searches only once: the search costs milliseconds.
-        """
-        if not self._searched_optimizer and has_live_optimizer():
+        """Return whether more backward calls may follow before a step."""
+        if self._has_optimizer():
             self._backwards_per_step = MAX_ACCUMULATION
-        self._searched_optimizer = True
         return self._backwards < self._backwards_per_step
+
+    def _has_optimizer(self) -> bool:
+        """Return whether this process holds a torch optimizer. Searches only once: the search costs milliseconds."""
+        if self._holds_optimizer is None:
+            self._holds_optimizer = bool(has_live_optimizer())
+        return self._holds_optimizer
 
     def schedule_begins(self) -> None:
         """Begin a pipeline schedule: its backward calls, one per microbatch and stage, count as one."""
@@ -204,19 +241,23 @@ class Steps:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""
         if not self._trained:
             self._close(flag=Flag.PARTIAL)
-        else:
-            self._close(flag=0 if self._explicit else Flag.GUESSED)
+            return
+        self._look_at_weights()
+        self._by_backward = self._by_backward or (self._backwards > 1 and not self._update_seen)
+        self._close(flag=0 if self._explicit else Flag.GUESSED)
 
     def _open(self) -> None:
         self._shared.step = self._next
         self._next += 1
         self._own_ns_before, self._began_ns = meter.own_ns, monotonic_ns()
         self._slot = self._writer.begin(Kind.STEP)
-        self._trained = self._anchor_stepped = self._any_stepped = False
+        self._trained = self._anchor_stepped = self._any_stepped = self._by_backward = False
 
     def _close(self, *, flag: int = 0) -> None:
         if self._slot is None:
             return
+        if self._by_backward and flag & Flag.GUESSED:
+            flag |= Flag.BY_BACKWARD
         own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
         if not flag & Flag.PARTIAL:

@@ -17,6 +17,8 @@ class Run(TypedDict):
     excluded_steps: list[int]
     guessed_steps: int
     """Number of steps whose boundaries were inferred from the training, without `run.step()`."""
+    backward_steps: int
+    """Number of steps that are only numbers of backward calls; unless it is 0, the number of steps is unknown."""
     step_ns: int | None
     """Median wall time of a step without evaluation, over ranks and steps."""
     start: Annotated[int, result.started_wall_ns]

@@ -112,7 +112,8 @@ def steps(document: Document) -> str:
     """The number of steps, and how many of them were recorded in detail, if not all."""
     unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
     num_steps = document["run"]["steps"]
-    return count(num_steps, "step") + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
+    counted = count(num_steps, "step") + (", counted by backward calls" if document["run"]["backward_steps"] else "")
+    return counted + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
 
 
 def facts(document: Document) -> Iterator[str]:

@@ -116,7 +116,9 @@ def _data_quality(asked: Asked) -> list[str]:
         lines.append(f"recorder overhead: {share(recorder['overhead_ratio'])} of step time")
     if run["missing_ranks"]:
         lines.append(f"no records from {numbers(run['missing_ranks'], 'rank')}")
-    if run["guessed_steps"]:
+    if run["backward_steps"]:
+        lines.append("the number of steps is unknown: backward calls count as steps; call run.step() once per step")
+    elif run["guessed_steps"]:
         lines.append(f"boundaries of {count(run['guessed_steps'], 'step')} are inferred from the training loop")
     if run["excluded_steps"]:
         lines.append(f"excluded from all sums: {numbers(run['excluded_steps'], 'step')}")

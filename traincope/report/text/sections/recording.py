@@ -258,7 +258,13 @@ def _unmatched_collectives(probes: list[Probe]) -> Iterator[Text]:
 
 
 def _guessed(run: Run) -> Iterator[Text]:
-    if run["guessed_steps"]:
+    if run["backward_steps"]:
+        yield text(
+            "the number of steps is unknown: no update of the weights was seen, so backward calls count as steps, and "
+            "the first step has many of them; call run.step() once per step",
+            style=SEVERE,
+        )
+    elif run["guessed_steps"]:
         yield text("step boundaries were inferred from the optimizer; call run.step() for exact ones")
 
 
