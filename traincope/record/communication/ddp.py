@@ -45,20 +45,9 @@ class DistributedDataParallelStall:
         """On a GPU: an event on the compute stream, right after the last bucket was launched."""
 
     def install(self, recorder: Recorder) -> None:
-        from torch.compiler import is_compiling
         from torch.nn.parallel import DistributedDataParallel
 
         self._recorder = recorder
-        original = DistributedDataParallel.forward
-        claim = guard(self._claim)
-
-        @functools.wraps(original)
-        def forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling() and recorder.detailed:
-                claim(module)
-            return original(module, *args, **kwargs)
-
-        self._patches.replace(DistributedDataParallel, "forward", forward)
         before = ddp_pre_forward()
         pre_forward = self._around_pre_forward(getattr(DistributedDataParallel, before))
         self._patches.replace(DistributedDataParallel, before, pre_forward)
@@ -73,17 +62,23 @@ class DistributedDataParallelStall:
         self._collectives.groups.claim(module.process_group, "dp").reducer = True
 
     def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the begin of DDP's forward.
+
+        Not the forward itself: by its file, torch.compile decides whether it compiles DDP as one frame.
+        """
         from torch.compiler import is_compiling
 
-        recorder, finish = self._recorder, guard(self._pre_forward_ended)
+        recorder, claim, finish = self._recorder, guard(self._claim), guard(self._pre_forward_ended)
 
         @functools.wraps(original)
-        def pre_forward(*args: Any, **kwargs: Any) -> Any:
+        def pre_forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
-                return original(*args, **kwargs)
+                return original(module, *args, **kwargs)
             self._in_pre_forward = recorder.detailed
+            if self._in_pre_forward:
+                claim(module)
             try:
-                return original(*args, **kwargs)
+                return original(module, *args, **kwargs)
             finally:
                 self._in_pre_forward = False
                 finish()
