@@ -73,6 +73,9 @@ REQUESTED_WINDOW = "requested window"
 TENSOR_CENSUS = "tensor census"
 """Name of the event with the live tensors of a rank; details: `groups`, `seconds`, `unseen_bytes` (`census.py`)."""
 
+GROUP_DESTROYED = "process group destroyed"
+"""Name of the event after the training has destroyed its default process group."""
+
 CHECKPOINT_SAVED = "checkpoint saved"
 """Name of the event at the end of an asynchronous save."""
 

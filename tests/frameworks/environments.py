@@ -20,6 +20,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "lightning": ("pytorch-lightning==2.6.6",),
     "deepspeed": ("deepspeed==0.19.8",),
     "megatron": ("megatron-core==0.16.1",),
+    "ray": ("ray[train]==2.60.0",),
     "torchtitan": ("torchtitan==0.2.2", "triton==3.9.0"),  # triton only for its import
 }
 """Name of an environment -> its packages, pinned."""

@@ -18,6 +18,7 @@ from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
 from traincope.record.process.flight import FlightRecorder
+from traincope.record.process.group_end import GroupEnd
 from traincope.record.process.interruptions import Compilation, GarbageCollection
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
@@ -48,6 +49,7 @@ def make_hooks() -> tuple[Hook, ...]:
         Compilation(),
         Checkpoints(phases),
         GradientScaling(),
+        GroupEnd(),
         Signals(),
         FlightRecorder(),
         StackSampling(),

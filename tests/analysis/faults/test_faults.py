@@ -10,7 +10,7 @@ from tests.timeline.build import Row, collective, group, phase, rank, run, stall
 from traincope.analysis import Fault, FaultKind, analyze
 from traincope.analysis.faults.anomalies.logged_values import spikes
 from traincope.analysis.faults.stacks import MAIN_ALONE, interrupted_thread
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import GROUP_DESTROYED, OPEN, Flag, Kind, Phase
 from traincope.store import Attempt, LauncherNote, Look, RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
 from traincope.timeline import Timeline, build_timeline
@@ -74,6 +74,28 @@ def note(number: int | None, exit_code: int, *, first: bool = False, at_s: int =
 
 def noted(*ranks: RankRecords, notes: tuple[LauncherNote, ...], world_size: int | None = None) -> Timeline:
     return build_timeline(replace(run(*ranks, world_size=world_size), launcher=notes))
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (0, []),
+        (1, [(FaultKind.NO_END, "no end is recorded; its process group was destroyed before")]),
+    ],
+)
+def test_a_process_that_vanishes_after_its_training_was_not_killed(
+    code: int, found: list[tuple[FaultKind, str]]
+) -> None:
+    """Ray kills its workers when they have destroyed their group. If the command fails, why is not known."""
+    records = rank(0, step(0, 0, 100 * MS), step(1, 100 * MS, 200 * MS), event(GROUP_DESTROYED, 201 * MS), ending=None)
+    ends = faults(noted(process_of(records, running=False), notes=(note(None, code),)))
+    assert [(end.kind, end.what) for end in ends] == found
+
+
+def test_a_process_that_vanishes_in_a_training_after_its_group_was_killed() -> None:
+    records = rank(0, step(0, 0, 100 * MS), event(GROUP_DESTROYED, 101 * MS), step(1, 110 * MS, OPEN), ending=None)
+    (end,) = faults(noted(process_of(records, running=False), notes=(note(None, 0),)))
+    assert end.kind == FaultKind.KILLED
 
 
 def test_a_healthy_run_has_no_fault() -> None:

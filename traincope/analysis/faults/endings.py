@@ -25,7 +25,7 @@ from traincope.analysis.faults.stacks import (
     training_thread,
 )
 from traincope.analysis.memory.uses import host_share
-from traincope.events import CLEAN
+from traincope.events import CLEAN, GROUP_DESTROYED
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline, error_between_ns
@@ -173,12 +173,32 @@ def _end(record: _EndEvidence) -> Fault | None:
         return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
     if note is not None:
         return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
+    if _destroyed_its_group(record):
+        return _end_after_group(record)
     if record.records.running is False:
         return _fault(record, FaultKind.KILLED, "ended without a record of its end")
     return replace(
         _fault(record, FaultKind.NO_END, f"no end is recorded; last heard of in {last_activity(rank)}"),
         confidence=UNKNOWN,
     )
+
+
+def _destroyed_its_group(record: _EndEvidence) -> bool:
+    """Return whether the training ended with its default process group. Any thread may have destroyed that."""
+    rank = record.rank
+    events = (event for records in rank.threads.values() for event in recorder_events(records))
+    at_ns = [int(event["start_ns"]) for event in events if rank.name(int(event["name"])) == GROUP_DESTROYED]
+    last_step_ns = rank.steps[-1].end_ns if rank.steps else 0
+    in_training = rank.open_step is not None or bool(rank.open_records)
+    return bool(at_ns) and not in_training and last_step_ns <= max(at_ns)
+
+
+def _end_after_group(record: _EndEvidence) -> Fault | None:
+    """Fault of a rank without a recorded end, after its training. Ray ends its workers so, and then its command."""
+    if record.launcher is not None and record.launcher.exit_code == 0:
+        return None
+    what = "no end is recorded; its process group was destroyed before"
+    return replace(_fault(record, FaultKind.NO_END, what), confidence=UNKNOWN)
 
 
 def _ended_in_its_dump(signals: Mapping[str, str]) -> bool:

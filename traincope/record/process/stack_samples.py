@@ -68,7 +68,12 @@ class StackSampling:
         """Begin to sample in a block whose request names this rank, and end after it."""
         recorder = self._recorder
         rank, step = None if recorder.place is None else recorder.place.rank, recorder.shared.step
-        wanted = detailed and any(rank in request.stacks for request in recorder.control.requests_at(step))
+        in_main_thread = recorder.main_thread == threading.main_thread().ident
+        wanted = (
+            detailed
+            and in_main_thread
+            and any(rank in request.stacks for request in recorder.control.requests_at(step))
+        )
         if not wanted or not self._installed:
             self._stop(wait=False)
         elif self._sampler is None:

@@ -214,6 +214,17 @@ class ThreadWriter:
         )  # fmt: skip
         return words, (offset >> 3) + END_WORD
 
+    def exchange_names(self, other: "ThreadWriter") -> None:
+        """Continue the segments that `other` has begun, which continues these. Both begin new ones.
+
+        Another thread may write with `other`.
+        """
+        for writer in (self, other):
+            writer._seal()
+        self._thread, other._thread = other._thread, self._thread
+        self._index, other._index = other._index, self._index
+        self._names, other._names = other._names, self._names
+
     def close(self) -> None:
         """Release the unused space. Later writes are dropped and not counted."""
         self._copy_nested_records()

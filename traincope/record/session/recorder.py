@@ -72,6 +72,8 @@ class Recorder:
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()
+        self._moving = threading.Lock()
+        """Taken once, by the thread that becomes the training thread."""
         self._displaced = False
         """True if the provisional directory stays where it is: most likely it was removed, or it will be."""
         self.values_left_out = 0
@@ -117,6 +119,7 @@ class Recorder:
         """Number of imported modules at the last call of these listeners."""
         self._owner_pid = os.getpid()
         self.main_thread = threading.get_ident()
+        """The training thread: the one that began the run, unless another trains."""
         self._started_wall_ns = time.time_ns()
         self._last_clock_ns = 0
         self.directory = self._make_provisional(out or root)
@@ -165,9 +168,23 @@ class Recorder:
         self._at_sign(self.steps.before_work)
 
     def before_backward(self, outputs: object) -> None:
-        """Note that the calling thread begins a backward from `outputs`: that may begin a step too."""
+        """Note that the calling thread begins a backward from `outputs`: that may begin a step too.
+
+        The first thread that runs a backward is the training thread. Ray's workers train in a thread of their own.
+        """
+        if threading.get_ident() != self.main_thread and not self.steps.has_trained:
+            self._move_training_here()
         self._at_sign(partial(self.steps.before_backward, outputs))
         self.steps.backward_began()
+
+    def _move_training_here(self) -> None:
+        """Make the calling thread the training thread: it continues the records of the thread that began the run."""
+        writer = self.threads.writer
+        if writer in self.writers and self._moving.acquire(blocking=False):
+            self.threads.keep_writer()
+            writer.exchange_names(self.main)
+            self.main, self.main_thread = writer, threading.get_ident()
+            self.steps.continue_on(writer)
 
     def update_ended(self) -> None:
         """Note that an optimizer's step is over: that may begin the next step."""
@@ -415,6 +432,10 @@ class _Threads(threading.local):
         self.writer = taken
         self.lease = _Lease(taken, deque() if taken is self._mute else self._idle)
         return taken
+
+    def keep_writer(self) -> None:
+        """Give the calling thread's writer to no other thread after its end."""
+        self.lease = _Lease(self.writer, deque())
 
 
 class _Lease:

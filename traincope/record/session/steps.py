@@ -46,6 +46,7 @@ class Steps:
         self._explicit = False
         self._trained = False
         """True if a backward or an optimizer ran in the open step."""
+        self._has_trained = False
         self.latest: tuple[int, int] | None = None
         """Own ns and wall ns of the last ended step. None before the first."""
         self.not_judged: deque[tuple[int, int]] = deque(maxlen=BLOCK_STEPS)
@@ -73,6 +74,15 @@ class Steps:
         """True if this process holds a torch optimizer. None before the search."""
         self._in_schedule = self._schedule_trained = False
         """True while a pipeline schedule runs; true once it has begun a backward."""
+
+    @property
+    def has_trained(self) -> bool:
+        """Return whether a backward or an optimizer ever ran."""
+        return self._has_trained
+
+    def continue_on(self, writer: ThreadWriter) -> None:
+        """Write further steps with the writer of another thread."""
+        self._writer = writer
 
     def mark(self) -> None:
         """Mark a boundary (`run.step()`). The first mark is ignored before any training."""
@@ -134,7 +144,7 @@ class Steps:
 
     def backward_began(self) -> None:
         """Note that a backward began. After many without a sign of an optimizer, each counts as a step."""
-        self._trained = True
+        self._trained = self._has_trained = True
         self._schedule_trained = self._in_schedule
         if not self._optimizer_begun and not self._in_schedule:
             self._backwards += 1
@@ -188,7 +198,7 @@ class Steps:
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """Note that the optimizer has stepped."""
-        self._trained = self._any_stepped = True
+        self._trained = self._has_trained = self._any_stepped = True
         if self._anchor.ends_step(optimizer):
             self._ends_with_update = not self._work_shown
             self._end_work()
