@@ -128,7 +128,9 @@ def run(command: Sequence[str], problem: str) -> str:
 
 
 def last_line(text: str) -> str:
+    """The last line, or the first of pip's errors: its last one only names a page."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")][:1] or lines
     return (lines[-1] if lines else "no message").replace("|", "/")[:120]
 
 

@@ -14,6 +14,8 @@ _MODULES = {
     "DeepSpeedMonitor": "deepspeed",
     "HuggingFaceCallback": "hugging_face",
     "LightningCallback": "lightning",
+    "RayTrainCallback": "ray_train",
+    "TorchTitanMetrics": "torchtitan",
     "Trackers": "trackers",
 }
 """Public name -> the module of this folder that defines it."""

@@ -1,0 +1,62 @@
+"""Metrics processor for torchtitan's Trainer."""
+
+from importlib.metadata import version
+from typing import Any
+
+import traincope
+from traincope.integrations.recording import Recording
+from traincope.record.instrumentation.guard import guard
+from traincope.record.run import Run
+
+
+class TorchTitanMetrics:
+    """Records a Trainer's training from here to its end, with its tokens and what torchtitan logs.
+
+    >>> trainer = Trainer(config)
+    >>> trainer.metrics_processor = TorchTitanMetrics(trainer)
+    >>> trainer.train()
+
+    Ranks that share tokens (tensor, context and pipeline parallelism) count them once.
+    """
+
+    __slots__ = ("_processor", "_ranks_per_token", "_recording", "_tokens")
+
+    def __init__(self, trainer: Any, run: Run | None = None) -> None:
+        """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
+        self._processor, self._tokens = trainer.metrics_processor, 0
+        self._ranks_per_token = trainer.parallel_dims.non_data_parallel_size
+        self._recording = Recording(run)
+        model = type(trainer.model_parts[0]).__name__
+        self._recording.begin({"trainer": f"torchtitan {version('torchtitan')}", "model": model})
+        self._recording.train(step=trainer.step)
+
+    def should_log(self, step: int) -> bool:
+        """torchtitan asks this after each step."""
+        guard(self._log_tokens)()
+        return bool(self._processor.should_log(step))
+
+    def log(self, step: int, *values: Any, extra_metrics: dict[str, Any] | None = None) -> None:
+        guard(self._log)(values, extra_metrics or {})
+        self._processor.log(step, *values, extra_metrics=extra_metrics)
+        self._tokens = self._processor.ntokens_since_last_log
+
+    def close(self) -> None:
+        self._recording.end()
+        self._processor.close()
+
+    def _log_tokens(self) -> None:
+        before, self._tokens = self._tokens, self._processor.ntokens_since_last_log
+        traincope.log(step_tokens=(self._tokens - before) / self._ranks_per_token)
+
+    def _log(self, values: tuple[Any, ...], extra: dict[str, Any]) -> None:
+        traincope.log(**dict(zip(("loss", "largest_loss", "grad_norm"), values, strict=False)), **extra)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._processor, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """The Trainer counts in its processor."""
+        if name in self.__slots__:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._processor, name, value)
