@@ -29,7 +29,11 @@ def test_cells_name_each_check_that_fails() -> None:
 
 
 def test_a_reason_has_no_bar_that_would_end_its_cell() -> None:
-    assert last_line("first\nERROR: a | b\n\n") == "ERROR: a / b"
+    assert last_line("first\na | b\n\n") == "a / b"
+
+
+def test_of_pips_errors_the_first_is_the_reason() -> None:
+    assert last_line("WARNING: old\nERROR: no wheel\nERROR: see this page\n") == "no wheel"
 
 
 def test_the_page_has_the_pinned_torch() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.frameworks.truth import Case
 
 HERE = Path(__file__).parent
-LIMIT_SECONDS = 420
+LIMIT_SECONDS = 900
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "TRAINCOPE_AGENT": "off",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.dashboards.servers import free_port
 from tests.launchers.launches import NOTEBOOK, TRAINING, Launch, Words, plain, torchrun
 
 PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
@@ -15,6 +16,23 @@ BELOW = "not recorded: {} torch program{} that a rank started"
 def debugged(debugger: str, *words: str) -> Words:
     """One process below a debugger, without a person."""
     return lambda python, folder: [python, "-m", debugger, *words, TRAINING, folder, "alone"]
+
+
+def accelerated(python: str, folder: str) -> list[str]:
+    """`--multi_gpu` is its way to several ranks. On a CPU the training chooses gloo all the same."""
+    of_torch = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0")
+    unused = ("--mixed_precision", "no", "--dynamo_backend", "no")
+    return [command_of(python, "accelerate"), "launch", *of_torch, *unused, TRAINING, folder]
+
+
+def by_deepspeed(python: str, folder: str) -> list[str]:
+    """Without `--no_local_rank` it gives the training an argument that this one has no use for."""
+    options = ("--num_gpus", "2", "--no_local_rank", "--master_port", str(free_port()))
+    return [command_of(python, "deepspeed"), *options, TRAINING, folder]
+
+
+def command_of(python: str, name: str) -> str:
+    return str(Path(python).with_name(name))
 
 
 def notebook(kind: str) -> Words:
@@ -74,6 +92,10 @@ SLURM = (
 """In a SLURM of one node."""
 
 TOOLS: dict[str, tuple[Launch, ...]] = {
+    "accelerate==1.15.0": (Launch(name="`accelerate launch`", words=accelerated),),
+    "--no-build-isolation deepspeed==0.19.8": (
+        Launch(name="`deepspeed`", words=by_deepspeed, variables={"DS_ACCELERATOR": "cpu"}),
+    ),
     "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0"), ranks=1),),
     "nbclient ipykernel": (
         Launch(name="a cell of a notebook", words=notebook("alone"), ranks=1),

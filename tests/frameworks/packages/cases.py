@@ -181,6 +181,25 @@ CASES: tuple[Case, ...] = (
         for stage, traffic, axis in ((1, ZERO_1, "world"), (2, ZERO_2, "world"), (3, ZERO_3, "dp"))
     ),
     Case(
+        name="Ray Train",
+        program="packages/ray_ddp.py",
+        package="ray",
+        own_launcher=True,
+        environment={
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+            "RAY_worker_register_timeout_seconds": "600",
+            "RAY_gcs_server_request_timeout_seconds": "600",
+        },
+        truth=Truth(
+            steps=12,
+            optimizer="AdamW",
+            traffic=BUCKET,
+            once=ORDER,
+            flops=2 * linear_flops(8, [(32, 64), (64, 16)]),
+            saved_after=(6, 12),
+        ),
+    ),
+    Case(
         name="Megatron-Core GPT, tensor parallelism",
         program="packages/megatron_gpt.py",
         package="megatron",
