@@ -1,14 +1,14 @@
 """python -m tests.frameworks [NAME ...]: programs of real packages, recorded by `traincope run`, held to the truth.
 
 A name chooses the programs whose name, package or file contains it; without a name all run. The rows of these programs
-in docs/frameworks.md are written anew. Exits with 1 if a row misses. A package that does not install is a row with its
-reason, and no miss.
+in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program fails without traincope. A package
+that does not install is a row with its reason, and no failure.
 """
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +27,7 @@ from tests.truth.rows import Row
 
 CASES = (*OF_TORCH, *OF_PACKAGES)
 PAGE = ROOT / "docs" / "frameworks.md"
+DOES_NOT_RUN = "does not run here without traincope"
 
 
 class NotTrained(Exception):
@@ -56,16 +57,25 @@ def main(names: list[str]) -> int:
     if not chosen:
         print(f"no program is named {', '.join(names)}; there are {', '.join(case.name for case in CASES)}")
         return 2
+    return judge_all(chosen, PAGE)
+
+
+def judge_all(chosen: Sequence[Case], path: Path) -> int:
+    """Judge programs, and write their rows on a page. Returns the exit code."""
     all_rows: list[Row] = []
+    failed: list[str] = []
     for case in chosen:
         print(case.name, file=sys.stderr, flush=True)
         of_case, failure = outcome(case)
         show(case, of_case, failure)
-        page.write(PAGE, case.name, of_case, failure=failure, versions=versions_of(case.package))
+        failed += [case.name] if failure.startswith(DOES_NOT_RUN) else []
+        page.write(path, case.name, of_case, failure=failure, versions=versions_of(case.package))
         all_rows += of_case
     missed = sum(not row.holds for row in all_rows)
     print(f"{len(all_rows)} rows of {len({row.case for row in all_rows})} programs; {missed} missed")
-    return int(missed > 0)
+    if failed:
+        print(f"failed without traincope: {', '.join(failed)}")
+    return int(missed > 0 or bool(failed))
 
 
 def outcome(case: Case) -> tuple[list[Row], str]:
@@ -76,7 +86,7 @@ def outcome(case: Case) -> tuple[list[Row], str]:
         except NotInstalled as reason:
             return [], f"does not install: {reason}"
         except NotTrained as reason:
-            return [], f"does not run here without traincope: {reason}"
+            return [], f"{DOES_NOT_RUN}: {reason}"
 
 
 def show(case: Case, rows: list[Row], failure: str) -> None:

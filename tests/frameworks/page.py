@@ -45,7 +45,10 @@ without a budget, so every step has its detail, and without its agent.
 - Megatron-Core's schedules allocate on a GPU, so its program has a loop of its own. ZeRO-3 gathers weights each time:
   by default it would keep weights as small as these.
 
-Not in the table: Ray Train has no row yet; MosaicML Composer does not install with this torch.
+- Ray Train runs the training in a thread of its workers, and ends these by a signal after it.
+
+Not in the table: MosaicML Composer. Its newest version, 0.32.1, needs a torch older than 2.7.1, so it does not install
+with this one (tried on 26 November 2026).
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks import page
+from tests.frameworks.__main__ import judge_all
 from tests.frameworks.judging import judge
 from tests.frameworks.training import Ended
 from tests.frameworks.truth import FLOAT, Case, Truth
@@ -91,6 +92,14 @@ def test_a_change_of_the_program_misses(quantity: str, change: dict[str, object]
 def test_numbers_and_order_of_lines_may_change() -> None:
     first, second = (replace(ENDED, output=output) for output in ("port 29500\nrank 0 ends\n", "rank 1 ends\nport 7\n"))
     assert first.lines == second.lines == Counter({"port #": 1, "rank # ends": 1})
+
+
+def test_a_program_that_fails_alone_fails_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its program is a missing file, which is all that Python says about it."""
+    case = Case(name="missing", program="none.py", own_launcher=True, truth=TRUTH)
+    assert judge_all([case], tmp_path / "frameworks.md") == 1
+    assert capsys.readouterr().out.endswith("failed without traincope: missing\n")
+    assert "does not run here without traincope" in (tmp_path / "frameworks.md").read_text()
 
 
 def test_the_page_keeps_the_rows_of_other_programs(tmp_path: Path) -> None:

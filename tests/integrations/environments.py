@@ -17,6 +17,8 @@ PACKAGES = {
     "hugging_face": ("transformers==5.24.0", "accelerate==1.15.0", *TRACKERS),
     "lightning": ("lightning==2.6.6", *TRACKERS),
     "deepspeed": ("deepspeed==0.19.8",),
+    "ray": ("ray[train]==2.60.0",),
+    "torchtitan": ("torchtitan==0.2.2", "triton==3.9.0"),  # triton only for its import
 }
 """Environment -> its packages."""
 SEES_THE_PROJECT = "import site; site.addsitedir({!r})\n"

@@ -18,7 +18,7 @@ from traincope.timeline import Timeline, open_run
 
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN, RECORDED, JOINED, FAILS = "plain", "recorded", "joined", "fails"
-TIMEOUT_SECONDS = 280
+TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,26 @@ class Training:
 
 
 def train(
-    folder: Path, environment: str, program: str, mode: str, *, tracker: str = "none", under: bool = False, **more: str
+    folder: Path,
+    environment: str,
+    program: str,
+    mode: str,
+    *,
+    tracker: str = "none",
+    under: bool = False,
+    own_launcher: bool = False,
+    **more: str,
 ) -> Training:
-    """Train with two ranks of torchrun. `under`: `traincope run` observes too. `more`: environment variables."""
+    """Train with two ranks of torchrun, or of the program itself (`own_launcher`), which then writes no results.
+
+    `under`: `traincope run` observes too. `more`: environment variables.
+    """
     python = python_of(environment)
     if not python.exists():
         pytest.skip(f"the environment {environment} is not there; `make test-integrations` makes it")
     folder.mkdir(parents=True, exist_ok=True)
-    command = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [str(python), *([] if own_launcher else launcher)]
     if under:
         command = [str(python), "-m", "traincope.cli.main", "run", "--out", str(folder / "run"), "--", *command]
     variables = {
@@ -79,7 +91,7 @@ def train(
     assert (ended.returncode == 0) is (mode != FAILS), ended.stderr[-8000:]
     assert "traincope:" not in ended.stderr or under, ended.stderr[-8000:]
     paths = [folder / f"result-{rank}.json" for rank in (0, 1)]
-    results = () if mode == FAILS else tuple(json.loads(path.read_text()) for path in paths)
+    results = () if mode == FAILS or own_launcher else tuple(json.loads(path.read_text()) for path in paths)
     return Training(folder=folder, results=results)
 
 

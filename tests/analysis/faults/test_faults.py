@@ -92,6 +92,16 @@ def test_a_process_that_vanishes_after_its_training_was_not_killed(
     assert [(end.kind, end.what) for end in ends] == found
 
 
+def test_a_signal_after_the_training_is_no_fault_of_a_command_that_succeeds() -> None:
+    records = rank(0, step(0, 0, 100 * MS), event(GROUP_DESTROYED, 101 * MS), ending=None)
+    signalled = replace(records, info=replace(records.info, signals={"SIGTERM": HANGING}))
+    assert faults(noted(signalled, notes=(note(None, 0),))) == []
+    assert [end.kind for end in faults(noted(signalled, notes=(note(None, 1),)))] == [
+        FaultKind.STOPPED,
+        FaultKind.SIGNAL,
+    ]
+
+
 def test_a_process_that_vanishes_in_a_training_after_its_group_was_killed() -> None:
     records = rank(0, step(0, 0, 100 * MS), event(GROUP_DESTROYED, 101 * MS), step(1, 110 * MS, OPEN), ending=None)
     (end,) = faults(noted(process_of(records, running=False), notes=(note(None, 0),)))

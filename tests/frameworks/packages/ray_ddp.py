@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import ray
 import ray.train.torch
@@ -38,16 +39,24 @@ def train(settings: dict[str, str]) -> None:
     Path(directory, f"losses-{rank}").write_text("\n".join(map(float.hex, losses)))
 
 
-def main(directory: str) -> None:
+def begin() -> None:
+    """Start a Ray of this machine. It has 30 s for that, whatever its settings say."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    trainer = ray.train.torch.TorchTrainer(
-        train,
-        train_loop_config={"directory": directory},
-        torch_config=ray.train.torch.TorchConfig(backend="gloo"),
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(name="run", storage_path=f"{directory}/ray"),
-    )
-    trainer.fit()
+
+
+def settings_of(directory: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings of a TorchTrainer and of its RunConfig."""
+    return {
+        "train_loop_config": {"directory": directory},
+        "torch_config": ray.train.torch.TorchConfig(backend="gloo"),
+        "scaling_config": ScalingConfig(num_workers=2),
+    }, {"name": "run", "storage_path": f"{directory}/ray"}
+
+
+def main(directory: str) -> None:
+    begin()
+    settings, of_run = settings_of(directory)
+    ray.train.torch.TorchTrainer(train, **settings, run_config=RunConfig(**of_run)).fit()
     ray.shutdown()
 
 

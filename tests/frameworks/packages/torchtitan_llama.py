@@ -86,7 +86,7 @@ def settings(directory: str, how: str) -> JobConfig:
     return config
 
 
-def main(directory: str, how: str) -> None:
+def trainer_of(directory: str, how: str) -> Trainer:
     spec = replace(
         get_train_spec(),
         model_args={"tiny": SIZES},
@@ -99,6 +99,11 @@ def main(directory: str, how: str) -> None:
     for module in trainer.model_parts[0].modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+    return trainer
+
+
+def main(directory: str, how: str) -> None:
+    trainer = trainer_of(directory, how)
     trainer.train()
     trainer.close()
     Path(directory, f"losses-{torch.distributed.get_rank()}").write_text("\n".join(map(float.hex, losses)))

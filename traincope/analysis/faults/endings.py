@@ -165,7 +165,9 @@ def _end(record: _EndEvidence) -> Fault | None:
         return _end_after_clean_run(record, note) if note is not None else None
     if rank.ending is not None:
         return _exception(record, rank.ending)
-    signals = record.records.info.signals
+    signals, after_group = record.records.info.signals, note is None and _destroyed_its_group(record)
+    if after_group and FATAL not in signals and record.launcher is not None and record.launcher.exit_code == 0:
+        return None  # Ray ends its workers so, with a signal or without
     if FATAL in signals and not _ended_in_its_dump(signals):
         return _fatal(record, signals[FATAL])
     if signals:
@@ -173,8 +175,9 @@ def _end(record: _EndEvidence) -> Fault | None:
         return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
     if note is not None:
         return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
-    if _destroyed_its_group(record):
-        return _end_after_group(record)
+    if after_group:
+        what = "no end is recorded; its process group was destroyed before"
+        return replace(_fault(record, FaultKind.NO_END, what), confidence=UNKNOWN)
     if record.records.running is False:
         return _fault(record, FaultKind.KILLED, "ended without a record of its end")
     return replace(
@@ -191,14 +194,6 @@ def _destroyed_its_group(record: _EndEvidence) -> bool:
     last_step_ns = rank.steps[-1].end_ns if rank.steps else 0
     in_training = rank.open_step is not None or bool(rank.open_records)
     return bool(at_ns) and not in_training and last_step_ns <= max(at_ns)
-
-
-def _end_after_group(record: _EndEvidence) -> Fault | None:
-    """Fault of a rank without a recorded end, after its training. Ray ends its workers so, and then its command."""
-    if record.launcher is not None and record.launcher.exit_code == 0:
-        return None
-    what = "no end is recorded; its process group was destroyed before"
-    return replace(_fault(record, FaultKind.NO_END, what), confidence=UNKNOWN)
 
 
 def _ended_in_its_dump(signals: Mapping[str, str]) -> bool:
