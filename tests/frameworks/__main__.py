@@ -1,7 +1,7 @@
 """python -m tests.frameworks [NAME ...]: programs of real packages, recorded by `traincope run`, held to the truth.
 
 A name chooses the programs whose name, package or file contains it; without a name all run. The rows of these programs
-in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program fails without traincope. A package
+in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program does not run. A package
 that does not install is a row with its reason, and no failure.
 """
 
@@ -28,6 +28,11 @@ from tests.truth.rows import Row
 CASES = (*OF_TORCH, *OF_PACKAGES)
 PAGE = ROOT / "docs" / "frameworks.md"
 DOES_NOT_RUN = "does not run here without traincope"
+FAILS_RECORDED = "runs without traincope, but not recorded"
+
+
+class NotRecorded(Exception):
+    """The program fails under `traincope run`, and left no run; with its reason."""
 
 
 class NotTrained(Exception):
@@ -35,7 +40,7 @@ class NotTrained(Exception):
 
 
 def judged(case: Case, directory: Path) -> Iterator[Row]:
-    """Train the program twice and judge the recording. Raises NotInstalled and NotTrained."""
+    """Train the program twice and judge the recording. Raises NotInstalled, NotTrained and NotRecorded."""
     python = python_of(case.package)
     try:
         bare = train(case, python=python, directory=directory / "bare", run=None)
@@ -43,6 +48,8 @@ def judged(case: Case, directory: Path) -> Iterator[Row]:
             raise NotTrained(bare.reason)
         run = directory / "run"
         observed = train(case, python=python, directory=directory / "observed", run=run)
+        if observed.exit_code and not run.exists():
+            raise NotRecorded(observed.reason)
     except subprocess.TimeoutExpired as late:
         raise NotTrained(f"did not end in {late.timeout:.0f} s") from late
     yield from judge(case, traincope.analyze(traincope.open_run(run)), bare=bare, observed=observed)
@@ -68,13 +75,13 @@ def judge_all(chosen: Sequence[Case], path: Path) -> int:
         print(case.name, file=sys.stderr, flush=True)
         of_case, failure = outcome(case)
         show(case, of_case, failure)
-        failed += [case.name] if failure.startswith(DOES_NOT_RUN) else []
+        failed += [case.name] if failure.startswith((DOES_NOT_RUN, FAILS_RECORDED)) else []
         page.write(path, case.name, of_case, failure=failure, versions=versions_of(case.package))
         all_rows += of_case
     missed = sum(not row.holds for row in all_rows)
     print(f"{len(all_rows)} rows of {len({row.case for row in all_rows})} programs; {missed} missed")
     if failed:
-        print(f"failed without traincope: {', '.join(failed)}")
+        print(f"did not run: {', '.join(failed)}")
     return int(missed > 0 or bool(failed))
 
 
@@ -87,6 +94,8 @@ def outcome(case: Case) -> tuple[list[Row], str]:
             return [], f"does not install: {reason}"
         except NotTrained as reason:
             return [], f"{DOES_NOT_RUN}: {reason}"
+        except NotRecorded as reason:
+            return [], f"{FAILS_RECORDED}: {reason}"
 
 
 def show(case: Case, rows: list[Row], failure: str) -> None:

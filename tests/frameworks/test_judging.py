@@ -98,7 +98,7 @@ def test_a_program_that_fails_alone_fails_the_target(tmp_path: Path, capsys: pyt
     """Its program is a missing file, which is all that Python says about it."""
     case = Case(name="missing", program="none.py", own_launcher=True, truth=TRUTH)
     assert judge_all([case], tmp_path / "frameworks.md") == 1
-    assert capsys.readouterr().out.endswith("failed without traincope: missing\n")
+    assert capsys.readouterr().out.endswith("did not run: missing\n")
     assert "does not run here without traincope" in (tmp_path / "frameworks.md").read_text()
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 STEPS, BATCH, INPUTS, HIDDEN, OUTPUTS, EVERY = 12, 8, 32, 64, 16, 6
+TRIES = 4
 
 
 def train(settings: dict[str, str]) -> None:
@@ -40,8 +41,18 @@ def train(settings: dict[str, str]) -> None:
 
 
 def begin() -> None:
-    """Start a Ray of this machine. It has 30 s for that, whatever its settings say."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    """Start a Ray of this machine. It gives its node 30 s for that, and no setting changes them: on a busy machine the
+    second or third start succeeds.
+    """
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+        else:
+            return
 
 
 def settings_of(directory: str) -> tuple[dict[str, Any], dict[str, str]]:
