@@ -30,6 +30,9 @@ EXPERTS = ExpertsConfig(number=4, top_k=2, ffn=352, capacity_factor=1.0)
 ZERO1 = DDPConfig(shard_optimizer=True)
 ZERO2 = FSDPConfig(stage=2)
 
+WARM_UP = 2
+"""Steps that create AdamW's state, and DDP's last buckets."""
+MEASURED = 3
 TEXT = "One sentence after the other. " * 4_000
 
 
@@ -46,7 +49,7 @@ def _case(
     return Config(
         model=model,
         parallel=ParallelConfig(**parallel),
-        train=TrainConfig(steps=3, batch=batch, **(train or {})),
+        train=TrainConfig(steps=WARM_UP + MEASURED, batch=batch, **(train or {})),
         experts=experts,
         ddp=ddp or DDPConfig(),
         fsdp=sharding or FSDPConfig(),
