@@ -15,6 +15,7 @@ from traincope.analysis import Analysis, analyze
 from traincope.errors import RunDirectoryError
 from traincope.report import to_document
 from traincope.timeline import open_run
+from traincope.viewer.library import library as library_module
 from traincope.viewer.library import preparing
 from traincope.viewer.library.analysis_cache import load_analysis
 from traincope.viewer.library.analysis_process import Pending, Reading
@@ -140,6 +141,27 @@ def test_a_changed_run_is_read_again_and_older_tiles_are_deleted(library: Librar
     assert document["run"]["id"] == "renamed"
     assert library.generation > generation
     assert not before.exists()
+
+
+def test_a_run_that_is_slow_to_look_at_is_looked_at_rarely(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = shelf(run, cache=tmp_path / "cache")
+    monkeypatch.setattr(library_module, "SLOW_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(library_module, "REST", 1e9)
+    library.refresh()
+    (run / "new").touch()
+    library.refresh()
+    assert not library.busy
+    library._look_again.clear()
+    library.refresh()
+    assert library.busy
+
+
+def test_a_refresh_does_not_wait_for_another_one(run: Path, tmp_path: Path) -> None:
+    library = Library([run], cache=tmp_path / "cache", begin=never)
+    with library._lock:
+        library.refresh()
 
 
 def test_a_run_that_cannot_be_read_says_why(library: Library, run: Path) -> None:

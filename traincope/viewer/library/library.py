@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +64,8 @@ class Opened:
 NO_RUN = Opened(path=Path(), problem="no run is open; start `traincope view` with one")
 
 
+SLOW_LOOK_SECONDS, REST = 0.2, 20
+"""A look for changes of a run that takes so much CPU time is repeated only after `REST` times as long."""
 SUMMARISING = partial(Reading, work=summarise)
 
 
@@ -85,6 +88,8 @@ class Library:
         self._begin_reading, self._begin_summary = begin, begin_summary
         self._with_events: set[int] = set()
         """Runs of very many ranks whose events were asked for."""
+        self._look_again: dict[int, float] = {}
+        """Run -> time of `time.monotonic` until which it is not looked at for changes."""
         self._cache = cache
         self._opened = [Opened(path=path) for path in paths]
         self._read: dict[int, Path] = {}
@@ -109,13 +114,17 @@ class Library:
         return bool(self._readings)
 
     def refresh(self) -> None:
-        """Read new and changed runs, one after the other."""
-        with self._lock:
+        """Read new and changed runs, one after the other. Does nothing while another thread does so."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             for position in tuple(self._readings):
                 self._collect(position)
             for position, opened in enumerate(self._opened):
-                if not self._readings:
+                if not self._readings and time.monotonic() >= self._look_again.get(position, 0.0):
                     self._begin(position, opened.path)
+        finally:
+            self._lock.release()
 
     def ask_for_events(self, position: int) -> None:
         """Begin to read the events of a run of which only rows and last records were read."""
@@ -124,6 +133,7 @@ class Library:
         with self._lock:
             self._with_events.add(position)
             self._read.pop(position, None)
+            self._look_again.pop(position, None)
         self.refresh()
 
     def is_reading_events(self, position: int) -> bool:
@@ -137,6 +147,7 @@ class Library:
             self._readings.clear()
 
     def _begin(self, position: int, path: Path) -> None:
+        began = time.thread_time()
         try:
             tiles = Place(run=path, cache=self._cache).tiles
             link_shipped(path, tiles)
@@ -144,6 +155,9 @@ class Library:
             self._change(position, problem=str(error))
             return
         if self._read.get(position) == tiles:
+            spent = time.thread_time() - began
+            if spent >= SLOW_LOOK_SECONDS:
+                self._look_again[position] = time.monotonic() + REST * spent
             return
         analysis = load_analysis(tiles)
         if analysis is not None and self._show(position, tiles, analysis=analysis):
