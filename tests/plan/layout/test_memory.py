@@ -132,3 +132,15 @@ def test_more_microbatches_hold_no_more_once_a_schedule_has_settled(name: str) -
         planned = memory(shape, layout=layout, precision=Precision(), policy=policy)
         whole = [max_held(order, kept) for order in orders(name, layout.pipeline).values()]
         assert [rank.activations for rank in planned] == whole
+
+
+def test_shards_lie_within_a_replica() -> None:
+    """HSDP: 8 data ranks in 2 replicas hold as much as 4 data ranks."""
+    policy, precision = ActivationPolicy(), Precision()
+    (hybrid,), (full,) = (
+        memory(SMALL, layout=layout, precision=precision, policy=policy)
+        for layout in (Layout(dp=8, replicas=2, zero=3), Layout(dp=4, zero=3))
+    )
+    assert hybrid.states == full.states
+    with pytest.raises(UsageError, match="replicas is 3; it must divide dp = 8"):
+        Layout(dp=8, replicas=3)

@@ -23,7 +23,6 @@ def allocated_model(config: Config) -> Model:
         layout=planned_layout(config),
         recompute=Recompute(config.train.recompute),
         dropout=config.model.dropout > 0,
-        replicas=config.parallel.dp_replicate,
         capacity=None if config.experts is None else config.experts.capacity(config.model.sequence),
     )
 

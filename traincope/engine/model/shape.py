@@ -46,6 +46,7 @@ def planned_layout(config: Config) -> Layout:
         pp=parallel.pp,
         cp=parallel.cp,
         ep=parallel.ep,
+        replicas=parallel.dp_replicate,
         zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
         sequence_parallel=parallel.sequence_parallel,
         cp_method=parallel.cp_method,

@@ -21,15 +21,13 @@ class Model:
     layout: Layout
     recompute: Recompute = Recompute.NONE
     dropout: bool = False
-    replicas: int = 1
-    """Copies of FSDP's shards (`dp_replicate`); `layout.dp` counts the ranks of all copies."""
     capacity: int | None = None
     """Rows of an expert for each sequence. None: as many rows as choices."""
 
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the parameters under FSDP."""
-        return self.layout.shards // self.replicas
+        return self.layout.shards // self.layout.replicas
 
     @property
     def rows(self) -> int:

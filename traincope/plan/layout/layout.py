@@ -31,6 +31,8 @@ class Layout:
     ep: int = 1
     zero: int = 0
     """ZeRO stage: 3 for FSDP2, 0 for DDP."""
+    replicas: int = 1
+    """Groups of data ranks that each have all shards (HSDP)."""
     sequence_parallel: bool = True
     """Split activations outside the matrix products along the sequence over tp."""
     cp_method: str = RING
@@ -43,9 +45,11 @@ class Layout:
     """Sequences of one microbatch."""
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp", "cp", "ep", "microbatches", "micro_batch"):
+        for name in ("dp", "replicas", "tp", "pp", "cp", "ep", "microbatches", "micro_batch"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.dp % self.replicas:
+            raise UsageError(f"replicas is {self.replicas}; it must divide dp = {self.dp}")
         if self.zero not in ZERO_STAGES:
             raise UsageError(f"zero is {self.zero}; it must be one of 0, 1, 2, 3")
         if self.cp_method not in (RING, ULYSSES):

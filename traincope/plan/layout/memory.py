@@ -98,7 +98,7 @@ def _stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy
 def states(held: Elements, *, layout: Layout, precision: Precision) -> States:
     """Bytes of weights, gradients and optimizer state on a rank."""
     common, experts = (
-        model_states(number, precision=precision, zero=layout.zero, shards=shards)
+        model_states(number, precision=precision, zero=layout.zero, shards=shards // layout.replicas)
         for number, shards in ((held.common, layout.shards), (held.experts, layout.expert_shards))
     )
     return common + experts
