@@ -72,6 +72,8 @@ class Recorder:
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()
+        self._first_work_thread: int | None = None
+        """The thread that did the latest work before the first backward."""
         self._moving = threading.Lock()
         """Taken once, by the thread that becomes the training thread."""
         self._displaced = False
@@ -165,6 +167,8 @@ class Recorder:
 
         Only work of the training thread counts. A prefetching thread works for a later step.
         """
+        if not self.steps.has_trained:
+            self._first_work_thread = threading.get_ident()
         self._at_sign(self.steps.before_work)
 
     def before_backward(self, outputs: object) -> None:
@@ -184,7 +188,7 @@ class Recorder:
             self.threads.keep_writer()
             writer.exchange_names(self.main)
             self.main, self.main_thread = writer, threading.get_ident()
-            self.steps.continue_on(writer)
+            self.steps.continue_on(writer, work_shown=self._first_work_thread == self.main_thread)
 
     def update_ended(self) -> None:
         """Note that an optimizer's step is over: that may begin the next step."""

@@ -80,9 +80,9 @@ class Steps:
         """Return whether a backward or an optimizer ever ran."""
         return self._has_trained
 
-    def continue_on(self, writer: ThreadWriter) -> None:
-        """Write further steps with the writer of another thread."""
-        self._writer = writer
+    def continue_on(self, writer: ThreadWriter, *, work_shown: bool) -> None:
+        """Write further steps with the writer of another thread. `work_shown`: it has fetched data or run a module."""
+        self._writer, self._work_shown = writer, work_shown
 
     def mark(self) -> None:
         """Mark a boundary (`run.step()`). The first mark is ignored before any training."""
