@@ -27,6 +27,13 @@ for name, content in (("a", b"1"), ("b", b"22")):
 files, root = fsspec.core.url_to_fs("s3://{BUCKET}")
 print(sum(files.sizes(files.ls(root))))
 """
+DASK = """
+from distributed import LocalCluster
+from traincope.executors import Workers
+cluster = LocalCluster(n_workers=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None)
+with cluster, Workers(scheduler=cluster.scheduler_address).executor() as executor:
+    print(sum(executor.map(abs, [-1, 2])))
+"""
 PROMETHEUS = """
 import sys, urllib.request, traincope
 from traincope_exporters.history import final
@@ -152,6 +159,11 @@ def test_sql_answers_a_query(wheel: Path) -> None:
 def test_mcp_lists_its_tools(wheel: Path) -> None:
     with environment(wheel, "mcp") as place:
         assert place.python(MCP, DEMO) == "diff faults ledger report sql\n"
+
+
+def test_dask_reads_by_the_workers_of_a_cluster(wheel: Path) -> None:
+    with environment(wheel, "dask") as place:
+        assert place.python(DASK) == "3\n"
 
 
 def test_these_are_all_extras() -> None:
