@@ -23,6 +23,7 @@ from traincope.analysis.ledger.estimates import (
     run_ledger,
     student_quantile,
 )
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Floats
 from traincope.events import BLOCK_STEPS, Flag, Phase
 from traincope.timeline import Step, Timeline
@@ -166,6 +167,34 @@ def with_wait(share: Floats) -> RunLedger:
     by_phase["backward", "backward"] = length - by_phase["backward", "exposed_wait[dp]"]
     steps = SampledSteps(numbers=np.arange(STEPS), wall_ns=int(length.sum()), sampled=sampled, by_phase=by_phase)
     return run_ledger(steps, order=("backward", "exposed_wait[dp]"), unseen=set(), sums={}, rank_steps=STEPS)
+
+
+def test_each_rank_has_an_estimate_of_its_own() -> None:
+    """Two windows of seven steps in 112. Rank 0 waits 5 % of the first one and 90 % later, rank 1 50 % and nothing."""
+    numbers = np.arange(16 * BLOCK_STEPS)
+    counted = np.isin(numbers // BLOCK_STEPS, (0, 9))
+    wall = np.full(len(numbers), 100 * MS)
+    ranks = []
+    for at, (first, later) in enumerate(((0.05, 0.9), (0.5, 0.0))):
+        wait = np.where(numbers < BLOCK_STEPS, first, later) * wall * counted
+        ranks.append(
+            RankLedger(
+                rank=at,
+                numbers=numbers,
+                wall_ns=wall,
+                terms={"launch_gap": wait.astype(np.int64), "forward": (wall - wait).astype(np.int64)},
+                ambiguous_waits={},
+                counted=counted,
+                light=~counted,
+                by_phase={("forward", "forward"): wall - wait, ("forward", "launch_gap"): wait},
+                every_step=(),
+                evaluation_ns=0,
+                recorded_ns=int(wall.sum()),
+            )
+        )
+    ledger = Ledger(ranks=tuple(ranks), order=("forward", "launch_gap"), excluded_steps=())
+    assert ledger.share_on(ranks[:1], "launch_gap") == pytest.approx((0.05 + 15 * 0.9) / 16)
+    assert ledger.share_on(ranks[1:], "launch_gap") == pytest.approx(0.5 / 16)
 
 
 def test_a_time_is_never_negative() -> None:

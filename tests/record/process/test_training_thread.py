@@ -57,6 +57,60 @@ def test_a_thread_that_trains_alone_is_the_training_thread(tmp_path: Path) -> No
     assert not [fault for fault in analyze(open_run(tmp_path / "run")).faults if fault.is_fault]
 
 
+def test_later_threads_have_writers_of_their_own(tmp_path: Path) -> None:
+    """A GPU's thread of marks begins after the training has moved to a thread."""
+
+    def train_beside_another() -> None:
+        train(steps=2)
+        other = Thread(target=lambda: traincope.event("other"))
+        other.start()
+        other.join()
+        train(steps=2)
+
+    with traincope.run(tmp_path / "run", budget=None):
+        training = Thread(target=train_beside_another)
+        training.start()
+        training.join()
+    (rank,) = read_run(tmp_path / "run").ranks
+    names = {thread: [rank.name(int(number)) for number in rank.thread(thread)["name"]] for thread in rank.threads}
+    assert "other" not in names["main"]
+    assert sum("other" in of_thread for of_thread in names.values()) == 1
+
+
+def test_an_optimizer_that_creates_its_state_first_does_not_train(tmp_path: Path) -> None:
+    """As a resume from a distributed checkpoint does: it steps once on gradients of zero."""
+
+    def resume() -> None:
+        model = torch.nn.Linear(4, 1)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        torch.optim.AdamW(model.parameters(), lr=0.0).step()
+        train()
+
+    with traincope.run(tmp_path / "run", budget=None):
+        training = Thread(target=resume)
+        training.start()
+        training.join()
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert (rank.thread("main")["kind"] == Kind.STEP).sum() >= 5
+
+
+def test_a_thread_that_only_warmed_up_does_not_keep_the_training(tmp_path: Path) -> None:
+    def warm_up() -> None:
+        x = torch.ones(2, requires_grad=True)
+        torch.autograd.grad((x**2).sum(), x)
+
+    with traincope.run(tmp_path / "run", budget=None):
+        warming = Thread(target=warm_up)
+        warming.start()
+        warming.join()
+        train()
+    (rank,) = read_run(tmp_path / "run").ranks
+    main = rank.thread("main")
+    assert (main["kind"] == Kind.STEP).sum() == 5
+    assert ((main["kind"] == Kind.PHASE) & (main["phase"] == Phase.OPTIMIZER)).sum() == 10
+
+
 def test_a_thread_next_to_a_training_records_no_steps(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", budget=None):
         train(steps=3)
@@ -78,6 +132,21 @@ def test_the_end_of_the_default_group_ends_the_last_step(tmp_path: Path) -> None
         dist.destroy_process_group()
         assert run.num_steps == 3
     assert ends_of_group(tmp_path / "run") == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_group_that_is_made_anew_within_a_step_does_not_split_it(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 1)
+    with traincope.run(tmp_path / "run", budget=None) as run:
+        for number in range(4):
+            run.step()
+            model(torch.ones(2, 4)).sum().backward()
+            if number == 2:
+                dist.destroy_process_group()
+                dist.init_process_group("gloo", init_method=f"file://{tmp_path}/again", rank=0, world_size=1)
+            model(torch.ones(2, 4)).sum().backward()
+        run.step()
+        assert run.num_steps == 4
 
 
 @pytest.mark.usefixtures("alone")

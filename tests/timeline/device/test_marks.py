@@ -397,6 +397,16 @@ def test_a_host_that_waits_for_its_gpu_between_windows_makes_no_step_longer(trai
     assert rank.wall_ns[1:].tolist() == pytest.approx([180 * US] * 19, abs=2 * LATENCY_NS)
 
 
+def test_the_last_step_is_left_out_without_detail_too(training: Training) -> None:
+    """Its end has no mark, and the host is far ahead of the GPU."""
+    training.blocks.every = 2
+    training.forward, training.backward, training.optimizer = (10, 50), (10, 100), (10, 30)
+    training.run(12)
+    (rank,) = training.finish().ledger.ranks
+    assert rank.numbers.tolist() == list(range(11))
+    assert rank.wall_ns[1:].tolist() == [180 * US] * 10
+
+
 def test_a_look_at_steps_between_windows_is_on_the_gpus_clock(training: Training) -> None:
     """As an agent looks at a running job: steps 8 to 12, none of which has detail."""
     training.blocks.every = 2

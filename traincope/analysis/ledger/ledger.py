@@ -23,7 +23,7 @@ from traincope.analysis.attribution.terms import (
 )
 from traincope.analysis.attribution.thread_slices import ThreadSlices, phase_codes
 from traincope.analysis.ledger.coverage import ExcludedSteps
-from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, run_ledger
+from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, estimated_shares, run_ledger
 from traincope.analysis.pipeline.bubble import Idle
 from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
 from traincope.arrays import Bools, Floats, Ints, Numbers
@@ -169,16 +169,17 @@ class Ledger:
     def share_on(self, ranks: Collection[RankLedger], term: str) -> float:
         """Return the term's share of the wall time of all steps on some of the ranks.
 
-        If only windows show the term, it is these ranks' share in the counted steps, corrected by how the estimate for
-        all steps of all ranks differs from the counted ones: the first steps of a run are unlike the rest.
+        If only windows show the term, it is estimated: the first window of a run is unlike the rest.
         """
         known = [rank.known(term) for rank in ranks]
-        wall_ns = sum(wall_ns for _, wall_ns in known)
-        share = sum(ns for ns, _ in known) / wall_ns if wall_ns else 0.0
-        counted, of_all = self.total(term), self.share(term)
-        if term in self.every_step or not counted or of_all is None:
-            return share
-        return share * of_all * self.wall_ns / counted
+        ns, wall_ns = sum(ns for ns, _ in known), sum(wall_ns for _, wall_ns in known)
+        if not ns or not wall_ns:
+            return 0.0
+        sampled = [rank for rank in ranks if rank.counted.any() and rank.light.any()]
+        if term in self.every_step or len(sampled) < len(ranks):
+            return ns / wall_ns
+        estimate = estimated_shares(sampled_steps(sampled), {term: (term,)})[term].estimate
+        return min(max(estimate, 0.0), 1.0)
 
 
 def mean_step_ns(ranks: Sequence[RankLedger]) -> float:

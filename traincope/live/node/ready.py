@@ -9,9 +9,9 @@ Copies of other hosts' ranks arrive some seconds later. A step waits for those o
 to `AWAITED_NS`. After that, its groups that span hosts stay unsplit. Results about groups with hosts without copies are
 waited for up to `RESULTS_AWAITED_NS`.
 
-A GPU may reach its marks long after its host has queued them. A step with detail waits for those of its end on every
-GPU, up to `MARKS_AWAITED_NS`. After that it has no terms, or, if marks measure fewer than half of the steps, those of
-the hosts.
+A GPU may reach its marks long after its host has queued them. A step waits for those of its end on every GPU, up to
+`MARKS_AWAITED_NS`. After that it has the length of the hosts. One with detail has no terms, or, if marks measure fewer
+than half of the steps, those of the hosts.
 """
 
 from collections import defaultdict

@@ -44,6 +44,6 @@ class GroupEnd:
         self._patches.restore()
 
     def _note(self) -> None:
-        """End the open step. An exception that is on its way leaves it open, so then nothing is noted."""
-        self._recorder.steps.finish()
+        """End the open step if its work is done. An exception on its way leaves it open, so then nothing is noted."""
+        self._recorder.steps.end_training()
         self._recorder.event(GROUP_DESTROYED, {})

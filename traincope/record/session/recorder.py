@@ -75,7 +75,7 @@ class Recorder:
         self._first_work_thread: int | None = None
         """The thread that did the latest work before the first backward."""
         self._moving = threading.Lock()
-        """Taken once, by the thread that becomes the training thread."""
+        """Taken by the thread that becomes the training thread."""
         self._displaced = False
         """True if the provisional directory stays where it is: most likely it was removed, or it will be."""
         self.values_left_out = 0
@@ -120,7 +120,7 @@ class Recorder:
         self._num_modules = 0
         """Number of imported modules at the last call of these listeners."""
         self._owner_pid = os.getpid()
-        self.main_thread = threading.get_ident()
+        self.main_thread = self._beginning_thread = threading.get_ident()
         """The training thread: the one that began the run, unless another trains."""
         self._started_wall_ns = time.time_ns()
         self._last_clock_ns = 0
@@ -175,20 +175,34 @@ class Recorder:
         """Note that the calling thread begins a backward from `outputs`: that may begin a step too.
 
         The first thread that runs a backward is the training thread. Ray's workers train in a thread of their own.
+        Until that thread has updated weights, it may only have warmed up: then the thread that began the run has
+        precedence, and any thread after its end.
         """
-        if threading.get_ident() != self.main_thread and not self.steps.has_trained:
+        if threading.get_ident() != self.main_thread and self._trains_elsewhere():
             self._move_training_here()
         self._at_sign(partial(self.steps.before_backward, outputs))
         self.steps.backward_began()
 
+    def _trains_elsewhere(self) -> bool:
+        """Return whether the training is in the calling thread instead of the training thread so far."""
+        if not self.steps.has_trained:
+            return True
+        if self.steps.has_updated:
+            return False
+        here, threads = threading.get_ident(), threading.enumerate()
+        return here == self._beginning_thread or all(thread.ident != self.main_thread for thread in threads)
+
     def _move_training_here(self) -> None:
-        """Make the calling thread the training thread: it continues the records of the thread that began the run."""
+        """Make the calling thread the training thread: it continues the records of the one before."""
         writer = self.threads.writer
         if writer in self.writers and self._moving.acquire(blocking=False):
-            self.threads.keep_writer()
-            writer.exchange_names(self.main)
-            self.main, self.main_thread = writer, threading.get_ident()
-            self.steps.continue_on(writer, work_shown=self._first_work_thread == self.main_thread)
+            try:
+                self.threads.keep_writer()
+                writer.exchange_names(self.main)
+                self.main, self.main_thread = writer, threading.get_ident()
+                self.steps.continue_on(writer, work_shown=self._first_work_thread == self.main_thread)
+            finally:
+                self._moving.release()
 
     def update_ended(self) -> None:
         """Note that an optimizer's step is over: that may begin the next step."""
@@ -439,7 +453,9 @@ class _Threads(threading.local):
 
     def keep_writer(self) -> None:
         """Give the calling thread's writer to no other thread after its end."""
-        self.lease = _Lease(self.writer, deque())
+        lease = getattr(self, "lease", None)  # the thread that began the run has none
+        if lease is not None:
+            lease.keep()
 
 
 class _Lease:
@@ -450,6 +466,10 @@ class _Lease:
     def __init__(self, writer: ThreadWriter, idle: deque[ThreadWriter]) -> None:
         self._writer = writer
         self._idle = idle
+
+    def keep(self) -> None:
+        """Give the writer to no other thread."""
+        self._idle = deque()
 
     def __del__(self) -> None:
         self._writer.latest = None

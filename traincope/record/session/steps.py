@@ -46,7 +46,7 @@ class Steps:
         self._explicit = False
         self._trained = False
         """True if a backward or an optimizer ran in the open step."""
-        self._has_trained = False
+        self._has_trained = self._has_updated = False
         self.latest: tuple[int, int] | None = None
         """Own ns and wall ns of the last ended step. None before the first."""
         self.not_judged: deque[tuple[int, int]] = deque(maxlen=BLOCK_STEPS)
@@ -77,8 +77,13 @@ class Steps:
 
     @property
     def has_trained(self) -> bool:
-        """Return whether a backward or an optimizer ever ran."""
+        """Return whether a backward ever ran. An optimizer may step before, to create its state."""
         return self._has_trained
+
+    @property
+    def has_updated(self) -> bool:
+        """Return whether weights were updated after a backward, as far as it is seen."""
+        return self._has_updated or self._update_seen
 
     def continue_on(self, writer: ThreadWriter, *, work_shown: bool) -> None:
         """Write further steps with the writer of another thread. `work_shown`: it has fetched data or run a module."""
@@ -198,7 +203,8 @@ class Steps:
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """Note that the optimizer has stepped."""
-        self._trained = self._has_trained = self._any_stepped = True
+        self._trained = self._any_stepped = True
+        self._has_updated = self._has_updated or self._has_trained
         if self._anchor.ends_step(optimizer):
             self._ends_with_update = not self._work_shown
             self._end_work()
@@ -255,6 +261,12 @@ class Steps:
         self._look_at_weights()
         self._by_backward = self._by_backward or (self._backwards > 1 and not self._update_seen)
         self._close(flag=0 if self._explicit else Flag.GUESSED)
+
+    def end_training(self) -> None:
+        """End the open step, if its work is done: no further step may follow. Explicit steps end explicitly."""
+        self._look_at_weights()
+        if self._anchor_stepped and not self._explicit:
+            self.finish()
 
     def _open(self) -> None:
         self._shared.step = self._next

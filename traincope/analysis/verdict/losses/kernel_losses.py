@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.efficiency.work import ENOUGH_COVERAGE
-from traincope.analysis.kernels.kernels import Kernels
+from traincope.analysis.kernels.kernel_classes import Family
+from traincope.analysis.kernels.kernels import Kernels, Source
 from traincope.analysis.kernels.unfused import Unfused
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
 from traincope.events import Phase
@@ -49,8 +50,9 @@ def kernels_below_peak(ratios: Ratios, kernels: Kernels | None, *, by_marks: boo
 
 
 def _traced_products(kernels: Kernels | None) -> tuple[str, str] | None:
-    """Return what traced matrix products and other kernels take, and the advice; None without rated kernels."""
-    classes = () if kernels is None else kernels.classes
+    """Return what traced matrix products and other computing kernels take, and the advice; None without rated ones."""
+    on_device = kernels is not None and kernels.source is Source.DEVICE
+    classes = [each for each in kernels.classes if each.family is Family.COMPUTE] if kernels and on_device else []
     rated = [each.rated for each in classes if each.rated is not None]
     took_ns, total_ns = sum(each.took_ns for each in rated), sum(each.total_ns for each in classes)
     if not took_ns:
@@ -59,10 +61,8 @@ def _traced_products(kernels: Kernels | None) -> tuple[str, str] | None:
     others = [each.name for each in classes if each.rated is None][:2]
     besides = f"; the rest is mostly {' and '.join(others)}" if others else ""
     advice = FEWER if (1 - share) > share * (1 - of_peak) else LARGER
-    return (
-        f". Traced matrix products take {percent(share)} of kernel time at {percent(of_peak)} of peak{besides}",
-        advice,
-    )
+    products = f"Traced matrix products take {percent(share)} of the kernels' time at {percent(of_peak)} of peak"
+    return f". {products}{besides}", advice
 
 
 def unfused_kernels(unfused: Unfused | None) -> Iterator[Finding]:

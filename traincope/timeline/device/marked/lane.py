@@ -119,8 +119,11 @@ class Lane:
 
     @property
     def _num_steps(self) -> int:
-        """Number of steps without the last ones that have detail, but no mark of their end: the run ended in them."""
+        """Number of steps without the last one, if its end has no mark, and without the last ones with detail that were
+        not measured: the run ended in them.
+        """
         count = len(self.numbers)
+        count -= bool(count and not self.bordered[count - 1])
         while count and self.rank.steps[count - 1].detailed and not self.measured[count - 1]:
             count -= 1
         return count
