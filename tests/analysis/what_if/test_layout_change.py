@@ -2,16 +2,17 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from traincope.analysis import Analysis, SettingsPrediction, analyze, parse_settings, predict_settings
-from traincope.analysis.what_if.layout_change import Declared, _copying_seconds, new_layout
+from traincope.analysis.what_if.layout_change import Declared, _copying_seconds, _predict, new_layout
 from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import Layout
-from traincope.plan.layout.machine import Algorithm, Tier
+from traincope.plan.layout.machine import Algorithm, Machine, Tier
 from traincope.plan.layout.prediction import AxisTime, Prediction
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.timeline import open_run
@@ -19,6 +20,8 @@ from traincope.timeline import open_run
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
 EIGHT = Layout(dp=2, cp=2, zero=3, microbatches=2, micro_batch=6)
 """24 sequences of a step."""
+MICROBATCHES = 8
+"""Microbatches of the sample run."""
 
 
 @cache
@@ -63,6 +66,96 @@ def test_experts_of_a_run_are_read() -> None:
     settings = dict(run("demo").timeline.run.info.settings)
     settings["experts"] = {"number": 8, "top_k": 2, "ffn": 352, "shared": True}
     assert Declared.of(settings).shape.experts == Experts(count=8, top_k=2, ffn=352, shared=1, shared_ffn=704)
+
+
+def recorded(
+    *,
+    dp: int = 1,
+    fsdp: int = 1,
+    pp: int = 1,
+    precision: str = "bf16",
+    ddp: dict[str, object] | None = None,
+    fsdp_table: dict[str, object] | None = None,
+) -> dict[str, Any]:
+    """Settings of a run, with these sizes and tables."""
+    settings = dict(run("demo").timeline.run.info.settings)
+    settings["parallel"] = settings["parallel"] | {"dp": dp, "fsdp": fsdp, "pp": pp}
+    settings["train"] = settings["train"] | {"precision": precision}
+    settings["ddp"] = settings["ddp"] | (ddp or {})
+    settings["fsdp"] = settings["fsdp"] | (fsdp_table or {})
+    return settings
+
+
+def dp_seconds(settings: dict[str, Any], change: Settings) -> float:
+    """Seconds on dp after a change, at 1 GB/s and without latency."""
+    machine = Machine(peak_flops=1e12, memory_bytes=1, node_bytes_per_second=1e9, network_bytes_per_second=1e9)
+    declared = Declared.of(settings)
+    return _predict(declared, new_layout(declared.layout, change), machine).axis_seconds["dp"]
+
+
+SHARDED = Settings(zero=3)
+REPLICATED = Settings(zero=1)
+STAGE_1 = {"dp": 4, "ddp": {"shard_optimizer": True}}
+
+
+@pytest.mark.parametrize(
+    ("run_settings", "change", "so_recorded", "num_bytes"),
+    [
+        ({"dp": 4}, SHARDED, {"fsdp": 4}, MICROBATCHES * (2 * 2 + 4)),
+        ({"fsdp": 4}, REPLICATED, STAGE_1, 4 + 4),
+        ({"fsdp": 4}, Settings(zero=0), {"dp": 4}, 2 * 4),
+        ({"dp": 4, "precision": "fp16"}, SHARDED, {"fsdp": 4, "precision": "fp16"}, MICROBATCHES * (2 * 2 + 4)),
+        ({"dp": 4, "precision": "fp32"}, SHARDED, {"fsdp": 4, "precision": "fp32"}, MICROBATCHES * (2 * 4 + 4)),
+        ({"fsdp": 4, "fsdp_table": {"reduce": "bf16"}}, REPLICATED, STAGE_1, 8),
+    ],
+)
+def test_messages_have_the_numbers_of_the_new_layout(
+    run_settings: dict[str, Any], change: Settings, so_recorded: dict[str, Any], num_bytes: int
+) -> None:
+    """FSDP gathers in the training's numbers, DDP sends fp32: 3 / 4 of these bytes of each parameter, on 4 ranks."""
+    settings = recorded(**run_settings)
+    seconds = dp_seconds(settings, change)
+    assert seconds == pytest.approx(3 / 4 * num_bytes * Declared.of(settings).shape.parameters / 1e9)
+    assert seconds == dp_seconds(recorded(**so_recorded), Settings())
+
+
+def test_gradients_of_fsdp_are_reduced_in_the_type_of_the_run() -> None:
+    """Two gathers and one reduction per microbatch, all in bf16."""
+    settings = recorded(fsdp=4, fsdp_table={"reduce": "bf16"})
+    parameters = Declared.of(settings).shape.parameters
+    assert dp_seconds(settings, Settings()) == pytest.approx(3 / 4 * MICROBATCHES * 3 * 2 * parameters / 1e9)
+
+
+def test_stage_1_of_a_pipeline_stays_fsdp() -> None:
+    declared = Declared.of(recorded(pp=2, fsdp=2))
+    weights = {
+        zero: declared.precision(new_layout(declared.layout, Settings(zero=zero))).weights for zero in (0, 1, 2, 3)
+    }
+    assert weights == {0: "fp32", 1: "bf16", 2: "bf16", 3: "bf16"}
+    replicas = Declared.of(recorded(pp=2, dp=2, ddp={"shard_optimizer": True}))
+    assert replicas.precision(replicas.layout).weights == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("run_settings", "sentence"),
+    [
+        ({"dp": 4, "ddp": {"compression": "powersgd"}}, "ddp.compression = 'powersgd'"),
+        ({"dp": 4, "ddp": {"compression": "bf16"}}, "ddp.compression = 'bf16'"),
+        ({"fsdp": 4, "fsdp_table": {"quantize_weights": True}}, "fsdp.quantize_weights = True"),
+        ({"fsdp": 4, "fsdp_table": {"quantize_gradients": True}}, "fsdp.quantize_gradients = True"),
+        ({"fsdp": 4, "fsdp_table": {"node_ranks": 2}}, "fsdp.node_ranks = 2"),
+    ],
+)
+def test_a_run_whose_messages_have_no_formula_is_refused(run_settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=f"{sentence} of this run has no formula for its messages"):
+        Declared.of(recorded(**run_settings))
+
+
+def test_the_numbers_that_a_change_of_stage_sends_are_stated() -> None:
+    facts = predicted("demo", "zero=0").stands_on
+    assert (
+        "DDP reduces gradients in fp32; in the run FSDP gathers weights in fp32 and reduces gradients in fp32" in facts
+    )
 
 
 def test_the_layout_of_the_run_itself_takes_its_own_step() -> None:

@@ -32,6 +32,14 @@ UNDECLARED = (
 )
 NUMBERS = {"fp32": "fp32", "fp16": "fp16"}
 """Precision of a training -> type of its activations; all others keep bf16."""
+PLAIN_TRAFFIC = (
+    ("ddp", "compression", "none"),
+    ("fsdp", "quantize_weights", False),
+    ("fsdp", "quantize_gradients", False),
+    ("fsdp", "node_ranks", None),
+)
+"""(table, setting, value) of weights and gradients that travel as the formula counts them. Runs older than a setting do
+not have it."""
 UNKNOWN_RATE = 1e30
 """Rate of links that no message of the run shows. A prediction that needs it is refused."""
 
@@ -42,14 +50,19 @@ class Declared:
 
     shape: Transformer
     layout: Layout
-    precision: Precision
+    numbers: str
+    """Type of activations, and of weights that FSDP gathers."""
+    reduce: str
+    """Type of gradients that FSDP reduces."""
+    sharded: bool
+    """FSDP has the parameters. In a pipeline its layout has `zero` = 1, as DDP with shards of the optimizer's state."""
     policy: ActivationPolicy
     replicas: int
     """Copies of shards (`dp_replicate`)."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Declared":
-        """Read a run's settings. Raises UsageError if they do not have the sizes."""
+        """Read a run's settings. Raises UsageError if they lack the sizes, or have a setting without a formula."""
         try:
             return cls._read(settings)
         except (KeyError, TypeError, AttributeError) as error:
@@ -65,6 +78,9 @@ class Declared:
         recompute = train["recompute"]
         if recompute not in tuple(each.value for each in Recompute):
             raise UsageError(f"train.recompute = {recompute!r} of this run has no formula")
+        for table, name, plain in PLAIN_TRAFFIC:
+            if (value := _table(settings, table).get(name, plain)) != plain:
+                raise UsageError(f"{table}.{name} = {value!r} of this run has no formula for its messages")
         numbers = NUMBERS.get(train["precision"], "bf16")
         return cls(
             shape=_shape(model, settings.get("experts")),
@@ -78,12 +94,22 @@ class Declared:
                     for name in ("tp", "pp", "cp", "ep", "sequence_parallel", "cp_method", "schedule", "virtual")
                 },
             ),
-            precision=Precision(
-                weights=numbers if sharded else "fp32", gradients="fp32", activations=numbers, master=True
-            ),
+            numbers=numbers,
+            # Before this setting, gradients were reduced in fp32.
+            reduce=_table(settings, "fsdp").get("reduce", "fp32"),
+            sharded=sharded,
             policy=ActivationPolicy(recompute=Recompute(recompute), flash=True, dropout=False, dtype=numbers),
             replicas=parallel["dp_replicate"],
         )
+
+    def uses_fsdp(self, layout: Layout) -> bool:
+        """Whether the engine takes FSDP for a layout of this run. Stage 1 stays what it is in the run."""
+        return layout.zero >= 2 or (self.sharded and layout.zero == self.layout.zero)
+
+    def precision(self, layout: Layout) -> Precision:
+        """Types of numbers in a layout. DDP keeps and sends weights and gradients in fp32."""
+        weights, gradients = (self.numbers, self.reduce) if self.uses_fsdp(layout) else ("fp32", "fp32")
+        return Precision(weights=weights, gradients=gradients, activations=self.numbers, master=True)
 
 
 def _table(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -197,7 +223,7 @@ def _predict(declared: Declared, layout: Layout, machine: Machine) -> Prediction
     return predict(
         declared.shape,
         layout=layout,
-        precision=declared.precision,
+        precision=declared.precision(layout),
         policy=declared.policy,
         machine=machine,
         causal_half=True,
@@ -244,7 +270,14 @@ def _facts(
         hidden = each.seconds - each.exposed_seconds
         part = f"{duration(hidden * 1e9)} of it are expected to be hidden" if hidden else "and nothing hides it"
         yield f"{each.axis} takes {duration(each.seconds * 1e9)} per step, {part}"
-    if layout.zero != old.zero and layout.microbatches > 1:
+    if layout.zero != old.zero:
+        yield f"{_messages(declared, layout)}; in the run {_messages(declared, old)}"
+    if any(each.zero == 1 and not declared.uses_fsdp(each) for each in (old, layout)):
+        yield (
+            "stage 1 is assumed to reduce only a rank's share of the gradients; stage 1 of `traincope train` reduces "
+            "all of them on each rank, and so sends half as many bytes again"
+        )
+    if layout.zero != old.zero and max(layout.zero, old.zero) >= 2 and layout.microbatches > 1:
         yield (
             "stages 2 and 3 are assumed to reduce each microbatch's gradients; stage 3 of `traincope train` reduces "
             "them once per step"
@@ -256,3 +289,10 @@ def _facts(
             "the ranks have no streams, so FSDP's messages are not hidden, and its copies of them take no time, or as "
             "long as they do: both are computed"
         )
+
+
+def _messages(declared: Declared, layout: Layout) -> str:
+    precision = declared.precision(layout)
+    if declared.uses_fsdp(layout):
+        return f"FSDP gathers weights in {precision.weights} and reduces gradients in {precision.gradients}"
+    return f"DDP reduces gradients in {precision.gradients}"
