@@ -60,6 +60,20 @@ def test_zero_2_gathers_once_a_step_and_reduces_after_each_of_two_microbatches(t
     }
 
 
+@pytest.mark.parametrize(("stage", "gathers", "reductions"), [(2, 1, 2), (3, 4, 1)])
+def test_hsdp_sums_shards_over_replicas_once_per_step(
+    four_ranks: Pool, tmp_path: Path, stage: Any, gathers: int, reductions: int
+) -> None:
+    """Two replicas of two shards, two microbatches. The sum over replicas has half of each unit's gradients."""
+    parallel, tables = ParallelConfig(dp_replicate=2, fsdp=2), {"fsdp": FSDPConfig(stage=stage)}
+    assert recorded(four_ranks, tmp_path, parallel, tables=tables, accumulation=2) == {
+        ("fsdp", "all_gather"): (gathers * (L + 1), gathers * WEIGHTS * FLOAT),
+        ("fsdp", "reduce_scatter"): (reductions * (L + 1), reductions * WEIGHTS * FLOAT),
+        ("dp_replicate", "all_reduce"): (L + 1, WEIGHTS // 2 * FLOAT),
+        **NORM,
+    }
+
+
 @pytest.mark.parametrize(("blocks", "units"), [(3, 3), (4, 1)])
 def test_units_of_several_blocks_travel_as_one(two_ranks: Pool, tmp_path: Path, blocks: int, units: int) -> None:
     assert traffic_of(two_ranks, tmp_path, {"fsdp": FSDPConfig(unit_blocks=blocks)}) == {

@@ -48,6 +48,49 @@ def test_each_microbatch_repeats_gathers_and_reductions_of_zero() -> None:
     assert [rows["dp", "all_gather", "weights"][0] for rows in gradients.values()] == [1, 1, 10]
 
 
+@pytest.mark.parametrize(("zero", "gathers", "reductions"), [(1, 1, 1), (2, 1, 5), (3, 10, 5)])
+def test_replicas_of_shards_sum_only_their_shards(zero: int, gathers: int, reductions: int) -> None:
+    """Two replicas of 4 shards, 5 microbatches: the sum over replicas has a fourth of the gradients, once per step."""
+    weights = (L * BLOCK + 2 * V * H) * FLOAT
+    layout = Layout(dp=8, replicas=2, zero=zero, microbatches=5)
+    rows = volumes(Traffic(shape=ENGINE, layout=layout, precision=FP32))
+    assert [(row.operation, row.what, row.ranks, row.count, row.num_bytes) for row in rows] == [
+        ("reduce_scatter", "gradients", 4, reductions, reductions * weights),
+        ("all_gather", "weights", 4, gathers, gathers * weights),
+        ("all_reduce", "gradients of a shard", 2, 1, weights // 4),
+    ]
+    sent = 3 / 4 * (reductions + gathers) * weights + 2 * 1 / 2 * weights / 4
+    assert sum(row.wire_bytes for row in rows) == sent
+
+
+def test_replicas_without_shards_sum_whole_gradients() -> None:
+    """Shards of one rank send nothing. Stage 0 has no shards."""
+    weights = (L * BLOCK + 2 * V * H) * FLOAT
+    for zero, what in ((0, "gradients"), (1, "gradients of a shard")):
+        assert sent(Layout(dp=4, replicas=4, zero=zero)) == {("dp", "all_reduce", what): (1, weights)}
+
+
+def test_replicas_of_spread_experts_sum_their_shards() -> None:
+    """Two replicas of 4 ranks, 2 of which have the same two experts of each of two blocks."""
+    rows = volumes(Traffic(shape=EXPERTS, layout=Layout(dp=8, replicas=2, ep=2, zero=1), precision=FP32))
+    expert = 2 * 2 * 2 * H * F * FLOAT
+    assert {row.operation: (row.ranks, row.num_bytes) for row in rows if "expert" in row.what} == {
+        "reduce_scatter": (2, expert),
+        "all_gather": (2, expert),
+        "all_reduce": (2, expert // 2),
+    }
+
+
+def test_hsdp_agrees_with_the_recording() -> None:
+    """tests/distributed/recorded/test_sharing.py."""
+    weights = L * BLOCK + 2 * V * H
+    assert sent(Layout(dp=4, replicas=2, zero=3, micro_batch=B // 4)) == {
+        ("dp", "all_gather", "weights"): (2, 2 * weights * FLOAT),
+        ("dp", "reduce_scatter", "gradients"): (1, weights * FLOAT),
+        ("dp", "all_reduce", "gradients of a shard"): (1, weights // 2 * FLOAT),
+    }
+
+
 def test_fsdp_over_context_parallel_ranks_agrees_with_the_recording() -> None:
     weights = L * BLOCK + 2 * V * H
     rows = sent(Layout(cp=2, zero=3, micro_batch=B))

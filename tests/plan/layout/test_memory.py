@@ -106,6 +106,7 @@ def test_a_model_that_does_not_divide_is_refused(layout: dict[str, int], sentenc
         ({"dp": 0}, "dp is 0; it must be at least 1"),
         ({"zero": 4}, "zero is 4; it must be one of 0, 1, 2, 3"),
         ({"dp": 2, "ep": 4}, "ep is 4; it must divide dp x cp = 2, from which it takes its ranks"),
+        ({"dp": 4, "replicas": 2, "ep": 4}, "ep is 4; it must divide dp x cp / replicas = 2, the ranks of a replica"),
         ({"virtual": 2}, "virtual = 2 needs pp > 1; without a pipeline a rank has all layers at once"),
         ({"pp": 2, "virtual": 2, "microbatches": 3}, "interleaved needs a multiple of 2 microbatches"),
     ],

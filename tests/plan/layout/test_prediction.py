@@ -63,6 +63,15 @@ def test_ranks_of_different_nodes_communicate_over_the_network() -> None:
     assert far.axis_seconds["dp"] == pytest.approx(near.axis_seconds["dp"] * 5, rel=0.01)
 
 
+def test_shards_stay_in_a_node_and_their_replicas_lie_on_others() -> None:
+    """Two nodes with one replica each: two gathers and a reduction at 1 GB/s, a shard's all-reduce at 0.1 GB/s."""
+    layout = Layout(dp=4, replicas=2, zero=3)
+    predicted = predict(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=MACHINE)
+    weights = 2 * SMALL.parameters
+    seconds = 3 * 1 / 2 * weights / 1e9 + 2 * 1 / 2 * weights / 2 / 1e8
+    assert predicted.axis_seconds == {"dp": pytest.approx(seconds)}
+
+
 def test_a_million_million_layers_are_predicted_without_a_loop_over_layers() -> None:
     """Each layer has 12 x 64 x 64 elements. A stage has half of the layers and one matrix of 64 x 1000."""
     shape = Transformer(layers=10**12, hidden=64, heads=4, vocabulary=1000, sequence=128, untied=True)

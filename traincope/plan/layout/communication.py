@@ -101,10 +101,15 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
     has room for whole gradients, so each microbatch's gradients are reduced. At stage 3 weights are gathered for each
     forward and backward. If FSDP2 keeps gathered weights and whole gradients until a step ends, as pipelines do, it
     sends and holds what stage 1 does.
+
+    With replicas of the shards (HSDP), gathers and reductions stay within a replica. Each rank sums its shard of the
+    gradients over the replicas, once per step (Zhao et al. 2023, arXiv:2304.11277, section 3.2.2). `ranks`: those of
+    all replicas.
     """
     if not parameters:
         return
-    zero, microbatches = traffic.layout.zero, traffic.layout.microbatches
+    zero, microbatches, replicas = traffic.layout.zero, traffic.layout.microbatches, traffic.layout.replicas
+    shards = ranks // replicas if zero else ranks
     gradients, weights = (
         parameters * DTYPES[name] for name in (traffic.precision.gradients, traffic.precision.weights)
     )
@@ -113,7 +118,7 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
         axis="dp",
         operation="reduce_scatter" if zero else "all_reduce",
         what=f"{prefix} gradients".strip(),
-        ranks=ranks,
+        ranks=shards,
         count=reductions,
         num_bytes=reductions * gradients,
     )
@@ -122,10 +127,19 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
         axis="dp",
         operation="all_gather",
         what=f"{prefix} weights".strip(),
-        ranks=ranks,
+        ranks=shards,
         count=gathers,
         num_bytes=gathers * weights,
     )
+    if zero:
+        yield Volume(
+            axis="dp",
+            operation="all_reduce",
+            what=f"{prefix} gradients of a shard".strip(),
+            ranks=replicas,
+            count=1,
+            num_bytes=-(-gradients // shards),
+        )
 
 
 def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:

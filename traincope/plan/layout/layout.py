@@ -54,6 +54,11 @@ class Layout:
             raise UsageError(f"zero is {self.zero}; it must be one of 0, 1, 2, 3")
         if self.cp_method not in (RING, ULYSSES):
             raise UsageError(f"cp_method is {self.cp_method!r}; it must be ring or ulysses")
+        if self.replicas > 1 and self.shards // self.replicas % self.ep:
+            raise UsageError(
+                f"ep is {self.ep}; it must divide dp x cp / replicas = {self.shards // self.replicas}, the ranks of a "
+                "replica, from which it takes its ranks"
+            )
         if self.shards % self.ep:
             raise UsageError(f"ep is {self.ep}; it must divide dp x cp = {self.shards}, from which it takes its ranks")
         self._check_schedule()

@@ -307,6 +307,7 @@ def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
     """Consecutive ranks that a group of the axis lies within, and the distance of two neighbours in it.
 
     tp is innermost, then cp, dp, pp. Gradients are summed over dp and cp together; ep takes the inner of these ranks.
+    Shards that are replicated lie on neighbours, and the replicas of a shard as far apart as a replica has ranks.
     A tied embedding's gradients are summed over the first and the last rank of pp.
     """
     inner = layout.tp
@@ -316,7 +317,10 @@ def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
         return inner * layout.cp, inner
     if volume.axis == "ep":
         return inner * layout.ep, inner
-    replica = inner * layout.shards
+    stage = inner * layout.shards
     if volume.axis == "dp":
-        return replica, inner * (layout.shards // volume.ranks)
-    return replica * layout.pp, replica * (layout.pp - 1 if volume.operation == "all_reduce" else 1)
+        if layout.zero and volume.operation != "all_reduce":
+            shards = layout.shards // layout.replicas
+            return inner * shards, inner * (shards // volume.ranks)
+        return stage, inner * (layout.shards // volume.ranks)
+    return stage * layout.pp, stage * (layout.pp - 1 if volume.operation == "all_reduce" else 1)
