@@ -73,14 +73,16 @@ def recorded(
     dp: int = 1,
     fsdp: int = 1,
     pp: int = 1,
+    dp_replicate: int = 1,
     precision: str = "bf16",
+    batch: int = 32,
     ddp: dict[str, object] | None = None,
     fsdp_table: dict[str, object] | None = None,
 ) -> dict[str, Any]:
     """Settings of a run, with these sizes and tables."""
     settings = dict(run("demo").timeline.run.info.settings)
-    settings["parallel"] = settings["parallel"] | {"dp": dp, "fsdp": fsdp, "pp": pp}
-    settings["train"] = settings["train"] | {"precision": precision}
+    settings["parallel"] = settings["parallel"] | {"dp": dp, "fsdp": fsdp, "pp": pp, "dp_replicate": dp_replicate}
+    settings["train"] = settings["train"] | {"precision": precision, "batch": batch}
     settings["ddp"] = settings["ddp"] | (ddp or {})
     settings["fsdp"] = settings["fsdp"] | (fsdp_table or {})
     return settings
@@ -117,6 +119,38 @@ def test_messages_have_the_numbers_of_the_new_layout(
     seconds = dp_seconds(settings, change)
     assert seconds == pytest.approx(3 / 4 * num_bytes * Declared.of(settings).shape.parameters / 1e9)
     assert seconds == dp_seconds(recorded(**so_recorded), Settings())
+
+
+HSDP = {"dp_replicate": 2, "fsdp": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "ranks", "shards", "num_bytes"),
+    [
+        (Settings(), 4, 2, MICROBATCHES * (2 * 2 + 4) / 2 + 2 * 1 / 2 * 4 / 2),
+        (Settings(dp=4, zero=2), 4, 2, (2 + MICROBATCHES * 4) / 2 + 2 * 1 / 2 * 4 / 2),
+        (Settings(dp=2), 2, 2, MICROBATCHES * (2 * 2 + 4) / 2),
+        (Settings(zero=1), 4, 4, 3 / 4 * (4 + 4)),
+        (Settings(zero=0), 4, 4, 2 * 3 / 4 * 4),
+        (Settings(cp=2), 8, 4, 3 / 4 * MICROBATCHES * (2 * 2 + 4) + 2 * 1 / 2 * 4 / 4),
+    ],
+)
+def test_replicas_keep_their_shards(change: Settings, ranks: int, shards: int, num_bytes: float) -> None:
+    """DDP instead has one group of all ranks. Bytes of one parameter that a ring sends."""
+    settings = recorded(**HSDP)
+    declared = Declared.of(settings)
+    layout = new_layout(declared.layout, change)
+    assert (layout.shards, layout.shards // layout.replicas) == (ranks, shards)
+    assert dp_seconds(settings, change) == pytest.approx(num_bytes * declared.shape.parameters / 1e9)
+
+
+def test_data_ranks_that_do_not_fill_replicas_are_refused() -> None:
+    declared = Declared.of(recorded(**HSDP, batch=96))
+    assert new_layout(declared.layout, Settings(dp=6)).replicas == 3
+    with pytest.raises(
+        UsageError, match=r"dp = 3 does not divide into replicas of 2 ranks \(dp_replicate\); choose a mul"
+    ):
+        new_layout(declared.layout, Settings(dp=3))
 
 
 def test_gradients_of_fsdp_are_reduced_in_the_type_of_the_run() -> None:

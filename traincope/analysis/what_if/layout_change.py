@@ -57,8 +57,6 @@ class Declared:
     sharded: bool
     """FSDP has the parameters. In a pipeline its layout has `zero` = 1, as DDP with shards of the optimizer's state."""
     policy: ActivationPolicy
-    replicas: int
-    """Copies of shards (`dp_replicate`)."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Declared":
@@ -86,6 +84,7 @@ class Declared:
             shape=_shape(model, settings.get("experts")),
             layout=Layout(
                 dp=replicas,
+                replicas=parallel["dp_replicate"],
                 zero=stage if sharded else int(_table(settings, "ddp")["shard_optimizer"]),
                 microbatches=microbatches,
                 micro_batch=train["batch"] // replicas // microbatches,
@@ -99,7 +98,6 @@ class Declared:
             reduce=_table(settings, "fsdp").get("reduce", "fp32"),
             sharded=sharded,
             policy=ActivationPolicy(recompute=Recompute(recompute), flash=True, dropout=False, dtype=numbers),
-            replicas=parallel["dp_replicate"],
         )
 
     def uses_fsdp(self, layout: Layout) -> bool:
@@ -191,16 +189,33 @@ def _copying_seconds(old: Layout, new: Layout, before: Prediction, after: Predic
 
 
 def new_layout(layout: Layout, settings: Settings) -> Layout:
-    """The layout with these settings and the same batch. Raises UsageError if the batch does not divide."""
+    """The layout with these settings and the same batch. Raises UsageError if batch or shards do not divide."""
     wanted = {name: value for name in LAYOUT if (value := getattr(settings, name)) is not None}
-    replicas = wanted.get("dp", layout.dp)
-    pieces = replicas * layout.microbatches
+    dp = wanted.get("dp", layout.dp)
+    pieces = dp * layout.microbatches
     if layout.batch % pieces:
         raise UsageError(
-            f"the batch of {layout.batch} sequences does not divide into dp = {replicas} x {layout.microbatches} "
+            f"the batch of {layout.batch} sequences does not divide into dp = {dp} x {layout.microbatches} "
             f"microbatches; choose a divisor of {layout.batch // layout.microbatches}"
         )
-    return replace(layout, **wanted, micro_batch=layout.batch // pieces)
+    return replace(
+        layout,
+        **wanted,
+        replicas=_replicas(layout, dp=dp, zero=settings.zero),
+        micro_batch=layout.batch // pieces,
+    )
+
+
+def _replicas(layout: Layout, *, dp: int, zero: int | None) -> int:
+    """Replicas of shards with `dp` data ranks, each as large as in `layout`. DDP has none."""
+    if layout.replicas == 1 or (zero is not None and zero < 2 and zero != layout.zero):
+        return 1
+    ranks = layout.dp // layout.replicas
+    if dp % ranks:
+        raise UsageError(
+            f"dp = {dp} does not divide into replicas of {ranks} ranks (dp_replicate); choose a multiple of {ranks}"
+        )
+    return dp // ranks
 
 
 def _machine(analysis: Analysis, rates: MeasuredRates) -> Machine:
@@ -282,8 +297,11 @@ def _facts(
             "stages 2 and 3 are assumed to reduce each microbatch's gradients; stage 3 of `traincope train` reduces "
             "them once per step"
         )
-    if declared.replicas > 1:
-        yield "copies of shards (dp_replicate) count as shards"
+    if old.replicas > 1 and declared.uses_fsdp(layout):
+        yield (
+            f"each replica of the shards (dp_replicate) has {layout.shards // layout.replicas} ranks: "
+            f"{layout.replicas} of them instead of {old.replicas}"
+        )
     if not rates.streams:
         yield (
             "the ranks have no streams, so FSDP's messages are not hidden, and its copies of them take no time, or as "
