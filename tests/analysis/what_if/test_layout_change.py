@@ -181,7 +181,7 @@ def test_stage_1_of_a_pipeline_stays_fsdp() -> None:
     ],
 )
 def test_a_run_whose_messages_have_no_formula_is_refused(run_settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=f"{sentence} of this run has no formula for its messages"):
+    with pytest.raises(UsageError, match=f"{sentence} of this run has no formula for its messages; record a run"):
         Declared.of(recorded(**run_settings))
 
 

@@ -24,7 +24,7 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.search.rates import MeasuredRates
-from traincope.units import duration
+from traincope.units import count, duration
 
 UNDECLARED = (
     "dp, cp, ep and zero are computed from the model's sizes, which only a run of `traincope train` declares; "
@@ -78,7 +78,9 @@ class Declared:
             raise UsageError(f"train.recompute = {recompute!r} of this run has no formula")
         for table, name, plain in PLAIN_TRAFFIC:
             if (value := _table(settings, table).get(name, plain)) != plain:
-                raise UsageError(f"{table}.{name} = {value!r} of this run has no formula for its messages")
+                raise UsageError(
+                    f"{table}.{name} = {value!r} of this run has no formula for its messages; record a run without it"
+                )
         numbers = NUMBERS.get(train["precision"], "bf16")
         return cls(
             shape=_shape(model, settings.get("experts")),
@@ -299,8 +301,8 @@ def _facts(
         )
     if old.replicas > 1 and declared.uses_fsdp(layout):
         yield (
-            f"each replica of the shards (dp_replicate) has {layout.shards // layout.replicas} ranks: "
-            f"{layout.replicas} of them instead of {old.replicas}"
+            f"{count(layout.replicas, 'replica')} of the shards (dp_replicate), of "
+            f"{count(layout.shards // layout.replicas, 'rank')} each; the run has {old.replicas}"
         )
     if not rates.streams:
         yield (
