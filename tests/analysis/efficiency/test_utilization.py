@@ -10,6 +10,7 @@ from tests.analysis.efficiency.test_experts import logged
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis import Utilization, analyze, waterfall_of
 from traincope.analysis.efficiency.declared_flops import CONFIGURED, FORMULA
+from traincope.analysis.efficiency.utilization import IMPOSSIBLE
 from traincope.analysis.efficiency.work import BY_GRAPHS, NEVER_COUNTED, NO_PRODUCT, REMEDY, TOO_SHORT
 from traincope.events import Kind, Phase, Work
 from traincope.record.compute.flops import BY_GRAPHS as RECORDED
@@ -380,6 +381,14 @@ def test_a_processor_has_the_measured_peak_of_its_threads() -> None:
     )
     declared = utilization_of(on(rank(0, *STEPS, *COUNTED), device), peak_flops=63e12)
     assert declared.ratios.mfu == pytest.approx(1)
+
+
+def test_a_measured_peak_that_the_training_exceeds_gives_no_mfu() -> None:
+    """63 TFLOP/s in forward and backward: another program slowed the measurement of 50 TFLOP/s."""
+    device = {"name": "Some CPU", "count": 8, "threads": 2, "measured_flops": {"bfloat16": 50e12}}
+    result = utilization_of(on(rank(0, *STEPS, *COUNTED), device))
+    assert result.reason == IMPOSSIBLE
+    assert result.ratios.mfu is result.ratios.hfu is result.ratios.waterfall is None
 
 
 @pytest.mark.parametrize("rates", [None, {"float32": 1e12}, {"bfloat16": 0.0}, "fast"])

@@ -8,6 +8,7 @@ full (Korthikanti et al. 2022, PaLM, torchtitan). hfu uses all executed FLOPs, r
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from traincope.analysis.attribution.terms import UNATTRIBUTED
 from traincope.analysis.efficiency.declared_flops import TOKENS, mean_amount, positive
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.efficiency.goodput import Goodput
@@ -20,6 +21,13 @@ PEAK_REMEDY = "call run.describe(peak_flops=...)"
 GPU_REMEDY = "give the GPU's name in a data sheet: traincope import --gpu NAME"
 TRACED = "the traces contain only a part of the job"
 NO_STEP = "no complete step was recorded"
+MEASURED = "measured"
+"""Begin of the source of a peak that was measured."""
+PEAK_TOLERANCE = 0.02
+IMPOSSIBLE = (
+    "the peak was measured too low: the model's FLOPs take longer at this peak than forward and backward took; measure "
+    "it again on an idle machine"
+)
 AT_WORK = ("forward", "backward")
 """Ledger terms that contain the model's FLOPs."""
 
@@ -75,8 +83,9 @@ def utilization(
     work = job_work(timeline, steps=steps, experts=experts, shapes=shapes)
     dtypes, peaks = _dtypes(work), _peaks(timeline, work)
     unrated = work.reason or _why_unrated(ledger, peaks, dtypes, remedy=PEAK_REMEDY if shapes is None else GPU_REMEDY)
-    reason = unrated or work.model_reason
     rated = _Rated(ledger=ledger, work=work, peaks=peaks)
+    unrated = unrated or rated.why_impossible()
+    reason = unrated or work.model_reason
     job_reason = reason or (_why_no_job(job) if shapes is None else TRACED)
     if unrated:
         ratios = Ratios()
@@ -147,6 +156,16 @@ class _Rated:
             "kernel_inefficiency": busy - (ideal or 0.0) - (redundant or 0.0),
             **{term: self.ledger.share(term) for term in self.ledger.order if term not in AT_WORK},
         }
+
+    def why_impossible(self) -> str | None:
+        """Return why the peaks cannot be right: a measured one is too low if anything else ran on the machine then."""
+        measured = [peak for peak in self.peaks.values() if peak.source.startswith(MEASURED)]
+        known = all(each.model is not None for each in self.work.ranks.values())
+        if not measured or not known:
+            return None
+        at_peak = self.over_steps(lambda rank: rank.model) or 0.0
+        took = sum(self.ledger.share(term) or 0.0 for term in (*AT_WORK, UNATTRIBUTED))
+        return IMPOSSIBLE if at_peak > (1 + PEAK_TOLERANCE) * took else None
 
     def over_steps(self, flops: Flops) -> float | None:
         ideal_ns = 0.0
