@@ -5,16 +5,32 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.faults.hangs.test_stops import LAST_NS, MS, NUM_STEPS, SEEN_NS, STOP_NS, WORLD, S, stuck, victim
+from tests.analysis.faults.hangs.test_stops import (
+    FAULTY,
+    LAST_NS,
+    MS,
+    NUM_STEPS,
+    SEEN_NS,
+    STOP_NS,
+    WAITING,
+    WORLD,
+    S,
+    looked,
+    steps,
+    stuck,
+    victim,
+    waiting,
+)
 from tests.analysis.faults.test_lost_hosts import B
 from tests.timeline.build import phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, HangKind, analyze
-from traincope.analysis.confidence import MEDIUM
-from traincope.analysis.faults.hangs.noticed import NOTED
-from traincope.events import OPEN, Phase
+from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.hangs.noticed import NOTED, noticed_hang
+from traincope.events import CLEAN, OPEN, Phase
 from traincope.report import hang_document
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.hang_notices import HangNotice
+from traincope.store.job.manifests import RankInfo
 from traincope.store.job.witness import Heard
 from traincope.store.reading import WitnessedHost
 from traincope.timeline import build_timeline
@@ -23,6 +39,28 @@ SEEN = analyze(build_timeline(run(victim(0), stuck(1))))
 """The job during the hang, as the agent judged it."""
 JUDGED: dict[str, Any] = dict(hang_document(SEEN.hangs, SEEN.verdict[:1])["hangs"][0])
 NOTICE = HangNotice(attempt=0, at_wall_ns=SEEN_NS + S, culprits=(1,), sentence="hang", judged=JUDGED)
+
+
+DAMAGE: tuple[dict[str, Any], ...] = (
+    {"since": 10**40},
+    {"since": 1 << 62},
+    {"lasted_ns": 1e308},
+    {"lasted_ns": -1},
+    {"detected_after_seconds": 1e300},
+    {"detected_after_seconds": 1e301},
+    {"detected_after_seconds": "x"},
+    {"step": 10**40},
+    {"victims": [10**30]},
+    {"victims": [2]},
+    {"victims": None},
+    {"stack": 5},
+    {"confidence": "of a later version"},
+)
+"""Values of a damaged or foreign line. No record and no rank of this run has them."""
+
+
+def clean(number: int) -> RankInfo:
+    return replace(failed(number).info, ending=CLEAN)
 
 
 def failed(number: int = 0, *, after: int = 0) -> RankRecords:
@@ -67,8 +105,10 @@ def test_without_the_announcement_the_failed_rank_is_named() -> None:
         replace(NOTICE, judged={**JUDGED, "kind": "of a later version"}),
         replace(NOTICE, judged={**JUDGED, "since": None}),
         replace(NOTICE, culprits=()),
+        replace(NOTICE, culprits=(2,)),
+        replace(NOTICE, culprits=(-1,)),
+        *(replace(NOTICE, judged={**JUDGED, **damage}) for damage in DAMAGE),
     ],
-    ids=["of an earlier version", "an unknown kind", "damaged", "without a culprit"],
 )
 def test_an_announcement_that_names_no_hang_changes_nothing(notice: HangNotice) -> None:
     assert analyze(build_timeline(noted(failed(), notice=notice))).hangs == ()
@@ -85,11 +125,83 @@ def test_records_that_still_show_the_culprit_count() -> None:
     assert analyze(build_timeline(noted(victim(0), stuck(1), notice=wrong))).hangs == SEEN.hangs
 
 
+def early(*culprits: int, lasted_ns: int = 10 * S, **changes: object) -> HangNotice:
+    """An announcement of a stop from the last records on, judged after `lasted_ns`."""
+    judged = {**JUDGED, "since": LAST_NS, "lasted_ns": lasted_ns, "evidence": f"rank {culprits[0]} stood", **changes}
+    return replace(NOTICE, culprits=culprits, at_wall_ns=LAST_NS + lasted_ns + S, judged=judged)
+
+
+def begun(number: int, *, at_ns: int, of: Phase = Phase.FORWARD, ending: str | None = None) -> RankRecords:
+    """The rank that stopped, where it began a phase at `at_ns`, in the same step."""
+    before = [step(at, at * 100 * MS, (at + 1) * 100 * MS) for at in range(NUM_STEPS)]
+    rows = [*before, step(NUM_STEPS, STOP_NS, OPEN), phase(of, at_ns, OPEN, at=NUM_STEPS)]
+    return looked(rank(number, *rows, groups=[WORLD], ending=ending), FAULTY, at_ns=at_ns + 34 * S)
+
+
+def late_victim(number: int = 0) -> RankRecords:
+    """It began to wait 20 s after the stop."""
+    records = rank(number, *steps(), *waiting(after_ns=20 * S), groups=[WORLD], ending=None)
+    return looked(records, WAITING, at_ns=STOP_NS + 55 * S)
+
+
 def test_a_hang_that_began_after_the_announcement_is_a_consequence() -> None:
-    """The announced hang is of 10 s; its end left rank 0 waiting for rank 1 for 34 s more."""
-    early = replace(NOTICE, judged={**JUDGED, "kind": "left", "since": LAST_NS - 20 * S, "lasted_ns": 10 * S})
-    (hang,) = analyze(build_timeline(noted(victim(0), stuck(1), notice=early))).hangs
-    assert (hang.kind, hang.since_ns) == (HangKind.LEFT, LAST_NS - 20 * S)
+    """The culprit of the announced hang never moved. Rank 0 waited for it only later."""
+    (without,) = analyze(build_timeline(run(late_victim(), stuck(1)))).hangs
+    assert without.since_ns == STOP_NS + 20 * S
+    (hang,) = analyze(build_timeline(noted(late_victim(), stuck(1), notice=early(1, kind="left")))).hangs
+    assert (hang.kind, hang.culprits, hang.since_ns) == (HangKind.LEFT, (1,), LAST_NS)
+
+
+def test_a_culprit_that_moved_on_within_the_step_did_not_cause_a_later_hang() -> None:
+    """Rank 0 paused for 10 s and was announced. It joined its all-reduce at 20 s, and rank 1 did not."""
+    truth = analyze(build_timeline(run(late_victim(), stuck(1)))).hangs
+    assert [(hang.culprits, hang.confidence) for hang in truth] == [((1,), HIGH)]
+    assert analyze(build_timeline(noted(late_victim(), stuck(1), notice=early(0)))).hangs == truth
+
+
+def test_a_copy_shows_that_the_culprit_moved_on() -> None:
+    """The host of rank 0 alone: another host's rank 1 paused, and went on with its step."""
+    for at_ns, culprits in ((STOP_NS + 10 * MS, [(1,)]), (LAST_NS + 20 * S, [])):
+        copy = replace(begun(1, at_ns=at_ns), looks=())
+        heard = Heard(host=B.info.host, witness=B.info.host, heard_wall_ns=STOP_NS, silent_ns=S)
+        witnessed = (WitnessedHost(heard=heard, ranks=(copy,)),)
+        analysis = analyze(build_timeline(replace(noted(failed(), notice=early(1)), witnessed=witnessed)))
+        assert [hang.culprits for hang in analysis.hangs if hang.confidence == HIGH] == culprits
+
+
+def test_a_run_that_ended_cleanly_did_not_hang() -> None:
+    """All ranks stood in a barrier after the last step, until rank 1 had saved its state."""
+    analysis = analyze(build_timeline(noted(*(replace(failed(at), info=clean(at)) for at in (0, 1)))))
+    assert (analysis.hangs, FindingKind.HANG in {finding.kind for finding in analysis.verdict}) == ((), False)
+
+
+def test_a_rank_that_left_early_stays_the_culprit_on_its_host() -> None:
+    """Its clean end is the hang. The rank that waited for it is on another host."""
+    left = replace(NOTICE, culprits=(0,), judged={**JUDGED, "kind": "left", "victims": [1]})
+    alone = replace(failed(0), info=clean(0))
+    (hang,) = analyze(build_timeline(noted(alone, notice=left))).hangs
+    assert (hang.kind, hang.culprits) == (HangKind.LEFT, (0,))
+
+
+def test_what_an_exception_closed_is_no_progress_of_the_culprit() -> None:
+    """The launcher ended rank 1, and the exception closed its phase 60 s after the announcement."""
+    before = [step(at, at * 100 * MS, (at + 1) * 100 * MS) for at in range(NUM_STEPS)]
+    closed = phase(Phase.FORWARD, STOP_NS + 10 * MS, SEEN_NS + 60 * S, at=NUM_STEPS)
+    rows = [*before, step(NUM_STEPS, STOP_NS, OPEN), closed]
+    for ending, standing in (("KeyboardInterrupt", True), (None, False)):
+        noticed = noticed_hang(build_timeline(noted(failed(), rank(1, *rows, groups=[WORLD], ending=ending))))
+        assert (noticed is not None) is standing
+
+
+def test_the_newest_judgement_of_a_hang_counts() -> None:
+    """The same stop, judged twice. A stop after it is its consequence: rank 0 ended, and rank 1 is on another host."""
+    second = early(1, lasted_ns=20 * S)
+    later = early(0, lasted_ns=S, since=SEEN_NS + 60 * S)
+    for notices in ((early(2), second), (second, early(2)), (early(2), second, replace(later, at_wall_ns=SEEN_NS * 9))):
+        timeline = build_timeline(replace(run(failed(), world_size=3), notices=notices))
+        noticed = noticed_hang(timeline)
+        assert noticed is not None
+        assert noticed.culprits == (1,)
 
 
 def test_a_host_that_is_lost_after_the_announcement_is_no_cause() -> None:

@@ -8,18 +8,31 @@ become too old. The agent's answer is of the time of the hang.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.hangs.evidence.standing import INTERVALS
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.events import CLEAN, END_OF_TIME_NS, OPEN, Flag
 from traincope.store.job.hang_notices import HangNotice
-from traincope.timeline import Timeline
+from traincope.timeline import RankTimeline, Timeline
 
 NOTED = "an agent noted it at that time"
 
 
 def noticed_hang(timeline: Timeline) -> Hang | None:
-    """The first announced hang with a culprit after which no rank completed a step; None without one."""
+    """The announced hang that still stands, by its newest announcement; None without one.
+
+    An announcement stands while no rank completed a step after it, the run did not end cleanly, and no culprit moved
+    on. A hang that began after the one that stands is its consequence.
+    """
     stepped_ns = max((rank.steps[-1].end_ns for rank in timeline.ranks if rank.steps), default=0)
-    standing = (notice for notice in timeline.run.notices if notice.culprits and notice.at_wall_ns > stepped_ns)
-    return next((hang for notice in standing if (hang := _hang(notice)) is not None), None)
+    newest: Hang | None = None
+    for notice in sorted(timeline.run.notices, key=lambda notice: notice.at_wall_ns):
+        hang = _hang(notice, world_size=timeline.run.info.world_size) if notice.at_wall_ns > stepped_ns else None
+        if hang is None or _is_over(timeline, hang):
+            continue
+        if newest is None or newest.until_ns is None or hang.since_ns <= newest.until_ns:
+            newest = hang
+    return newest
 
 
 def with_noticed(result: Sequence[Hang], noticed: Hang | None) -> tuple[Hang, ...]:
@@ -32,13 +45,34 @@ def with_noticed(result: Sequence[Hang], noticed: Hang | None) -> tuple[Hang, ..
     return (replace(noticed, evidence=f"{noticed.evidence}; {NOTED}"),)
 
 
-def _hang(notice: HangNotice) -> Hang | None:
-    """None for a notice of an earlier version, or a damaged one."""
+def _is_over(timeline: Timeline, hang: Hang) -> bool:
+    """True if records or copies show that the hang ended by itself."""
+    waited_elsewhere = hang.kind is HangKind.LEFT and timeline.run.missing  # the clean end of its culprits is the hang
+    if not waited_elsewhere and {rank.ending for rank in timeline.ranks} == {CLEAN}:
+        return True
+    seen = (rank for rank in (*timeline.ranks, *timeline.witnessed) if rank.rank in hang.culprits)
+    return hang.until_ns is not None and any(_moved_on(rank, after_ns=hang.until_ns) for rank in seen)
+
+
+def _moved_on(rank: RankTimeline, *, after_ns: int) -> bool:
+    """True if the training thread began or ended something later. An exception ends what was open: that is no progress,
+    and only collectives and their waits have a flag for it.
+    """
+    kept = rank.of_kind(*INTERVALS)
+    kept = kept[kept["flags"] & Flag.RAISED == 0]
+    times_ns = [kept["start_ns"]]
+    if rank.ending in (None, CLEAN):
+        times_ns.append(kept["end_ns"][kept["end_ns"] != OPEN])
+    return any((times > after_ns).any() for times in times_ns)
+
+
+def _hang(notice: HangNotice, *, world_size: int) -> Hang | None:
+    """None for a notice without a culprit or without a judgement, and for a damaged one."""
     judged = notice.judged
     try:
         since_ns, lasted_ns = int(judged["since"]), int(judged["lasted_ns"])
         noticed = judged["detected_after_seconds"]
-        return Hang(
+        hang = Hang(
             kind=HangKind(judged["kind"]),
             culprits=notice.culprits,
             host=_text(judged["host"]),
@@ -56,8 +90,21 @@ def _hang(notice: HangNotice) -> Hang | None:
             confidence=str(judged["confidence"]),
             evidence=str(judged["evidence"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
+    return hang if _is_possible(hang, world_size=world_size) else None
+
+
+def _is_possible(hang: Hang, *, world_size: int) -> bool:
+    """False if no record and no rank of the run can have these values."""
+    times_ns = (hang.since_ns, hang.until_ns or 0, hang.noticed_ns or 0, hang.step or 0)
+    return (
+        bool(hang.culprits)
+        and all(0 <= rank < world_size for rank in (*hang.culprits, *hang.victims))
+        and all(abs(time_ns) < END_OF_TIME_NS for time_ns in times_ns)
+        and (hang.lasted_ns or 0) >= 0
+        and hang.confidence in (HIGH, MEDIUM, UNKNOWN)
+    )
 
 
 def _text(value: object) -> str | None:
