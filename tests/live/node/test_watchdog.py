@@ -21,20 +21,23 @@ import traincope
 from tests.live.processes import DEADLINE_SECONDS, agents_of, start_rank, until
 from tests.live.recorded import rank_of
 from tests.score import training
+from traincope.analysis.context import Context
 from traincope.analysis.faults.faults import FaultKind
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
+from traincope.analysis.faults.hangs.hangs import hangs
 from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import Kind, Phase
 from traincope.live.node import looking
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail
 from traincope.live.node.watchdog import Watchdog
-from traincope.store.job.hang_notices import read_notices
+from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import AGENT_LOG, LOOKS_FILE, METRICS_FILES
 from traincope.store.rows import Row
 from traincope.store.segments.segments import RECORD_DTYPE
+from traincope.timeline import open_run
 
 S = 1_000_000_000
 STEP_NS = 10_000_000
@@ -366,6 +369,19 @@ def test_the_fault_of_a_lost_host_has_the_ranks_of_the_host(stopped: RankTail) -
         [(FaultKind.LOST_HOST, (2, 3))],
         [],
     ]
+
+
+def test_an_earlier_answer_is_no_evidence(stopped: RankTail) -> None:
+    """Nothing was seen of this rank. The command reads the notice back, and the agent does not."""
+    since_ns = time.time_ns()
+    hang = {"kind": "stuck", "since": since_ns, "lasted_ns": S, "step": 3, "evidence": "it stood", "confidence": "high"}
+    unknown = dict.fromkeys(("host", "group", "axis", "collective", "call_site", "doing", "detected_after_seconds"))
+    judged = {**hang, **unknown, "victims": [], "stack": []}
+    run = stopped.directory.parents[1]
+    append_notice(run, HangNotice(attempt=0, at_wall_ns=since_ns + S, culprits=(0,), sentence="", judged=judged))
+    timeline = open_run(run)
+    assert [each.culprits for each in hangs(timeline, Context(timeline).instances, ())] == [(0,)]
+    assert watchdog(stopped)._ask_analysis()["hangs"] == []
 
 
 ANNOUNCED = (

@@ -1,16 +1,20 @@
 """Notices of hangs are read back over all attempts; incomplete or foreign lines are left out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
+from traincope.store.job.hang_notices import MAX_READ_BYTES, HangNotice, append_notice, read_notices
 from traincope.store.layout import HANGS_FILE, attempt_directory
 
 FIRST = HangNotice(
     attempt=0, at_wall_ns=7, culprits=(1, 3), sentence="ranks 1, 3 stood at train.py:9", judged={"kind": "stuck"}
 )
 SECOND = HangNotice(attempt=1, at_wall_ns=8, culprits=(), sentence="ranks 0, 1 made no progress")
+
+
+FAR = f'{{"attempt": 0, "at_wall_ns": {10**40}, "culprits": [1]}}'
 
 
 def test_notices_are_read_in_order(tmp_path: Path) -> None:
@@ -22,11 +26,23 @@ def test_notices_are_read_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"attempt": 0, "at', "[]", '{"attempt": 0}', '{"attempt": 0, "at_wall_ns": "x"}', ""]
+    "line", ['{"attempt": 0, "at', "[]", '{"attempt": 0}', '{"attempt": 0, "at_wall_ns": "x"}', FAR, ""]
 )
 def test_an_invalid_line_is_left_out(tmp_path: Path, line: str) -> None:
     attempt_directory(tmp_path, 0).mkdir()
     append_notice(tmp_path, FIRST)
     path = attempt_directory(tmp_path, 0) / HANGS_FILE
     path.write_text(f"{line}\n{path.read_text()}")
+    assert read_notices(tmp_path) == (FIRST,)
+
+
+def test_of_a_very_long_file_the_newest_notices_are_read(tmp_path: Path) -> None:
+    path = attempt_directory(tmp_path, 0) / HANGS_FILE
+    path.parent.mkdir()
+    path.write_bytes(b"x" * MAX_READ_BYTES + b"\n")
+    append_notice(tmp_path, FIRST)
+    assert read_notices(tmp_path) == (FIRST,)
+    long = replace(FIRST, sentence=MAX_READ_BYTES * "x")
+    append_notice(tmp_path, long)
+    append_notice(tmp_path, FIRST)
     assert read_notices(tmp_path) == (FIRST,)

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from traincope.analysis.context import Context
@@ -55,9 +56,12 @@ class HangCommand:
             help="also show the C frames of the named ranks that run on this host, by py-spy (pip install "
             "'traincope[stacks]'), which stops each of them for some milliseconds",
         )
+        parser.add_argument("--without-notices", action="store_true", help=argparse.SUPPRESS)  # for the node's agent
 
     def run(self, arguments: argparse.Namespace) -> int:
         timeline, lacks = _open(arguments.evidence, stacks=arguments.stacks)
+        if arguments.without_notices:
+            timeline = replace(timeline, run=replace(timeline.run, notices=()))
         judged = hangs(timeline, Context(timeline).instances, endings(timeline))
         answer = hang_document(
             judged,

@@ -28,11 +28,12 @@ from traincope.analysis.faults.hangs.evidence.patience import (
     pauses,
 )
 from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
+from traincope.analysis.faults.hangs.noticed import announced, in_brief
 from traincope.live.node.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message
 from traincope.record.session.identity import this_host
-from traincope.store.job.hang_notices import HangNotice, append_notice
+from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.job.looks import append_look
 from traincope.store.job.witness import compared_directory
 from traincope.store.layout import LOOKS_FILE, WITNESS_DIRECTORY, attempt_directory
@@ -179,21 +180,24 @@ class Watchdog:
             return
         stop.announced, stop.announced_named = True, _is_named(hang)
         sentence = f"hang: {hang['evidence']}. {finding['advice']}"
-        notice = HangNotice(
-            attempt=self._attempt,
-            at_wall_ns=time.time_ns(),
-            culprits=tuple(hang["culprits"]),
-            sentence=sentence,
-            judged=hang,
-        )
         try:
             write_termination_message(sentence, os.environ)
+            before = [notice for notice in read_notices(self._run) if notice.attempt == self._attempt]
+            notice = HangNotice(
+                attempt=self._attempt,
+                at_wall_ns=time.time_ns(),
+                culprits=tuple(hang["culprits"]),
+                sentence=in_brief(sentence),
+                judged=announced(hang, before=before),
+            )
             append_notice(self._run, notice)
         except OSError as error:
             logger.warning("the hang could not be announced: %s", error)
 
     def _ask_analysis(self) -> dict[str, Any]:
-        command = [sys.executable, "-P", "-c", PROGRAM, str(PACKAGES), "hang", str(self._run), "--format", "json"]
+        """Judge by the evidence alone: an answer of before, also a wrong one, would confirm itself."""
+        arguments = ["hang", str(self._run), "--format", "json", "--without-notices"]
+        command = [sys.executable, "-P", "-c", PROGRAM, str(PACKAGES), *arguments]
         try:
             done = subprocess.run(command, check=True, capture_output=True, timeout=JUDGE_SECONDS, text=True)
             answer = json.loads(done.stdout)

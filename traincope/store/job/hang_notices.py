@@ -7,9 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from traincope.events import END_OF_TIME_NS
 from traincope.private_files import file_mode
 from traincope.store.layout import HANGS_FILE, attempt_directory
 from traincope.store.lines import parse
+
+MAX_READ_BYTES = 4 << 20
+"""What is read of the end of a file: the newest notices of thousands of hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,9 @@ class HangNotice:
     sentence: str
     """Evidence and advice."""
     judged: Mapping[str, Any] = field(default_factory=dict)
-    """The hang as `traincope hang --format json` prints it; empty if an earlier version wrote the line."""
+    """The hang in brief (`analysis.faults.hangs.noticed`); empty if the notice before has it, or if an earlier version
+    wrote the line.
+    """
 
 
 def append_notice(run: Path, notice: HangNotice) -> None:
@@ -35,12 +41,20 @@ def append_notice(run: Path, notice: HangNotice) -> None:
 
 
 def read_notices(run: Path) -> tuple[HangNotice, ...]:
-    """Read the notices of all attempts, in order. Unreadable lines are left out."""
+    """Read the notices of all attempts, in order; of each, those in the last `MAX_READ_BYTES`. Unreadable lines are
+    left out.
+    """
     notices = []
     for path in sorted(run.glob(f"attempt-*/{HANGS_FILE}")):
-        lines = path.read_text(errors="replace").split("\n")[:-1]
+        lines = _end(path).decode(errors="replace").split("\n")[:-1]
         notices += [notice for line in lines if (notice := _notice(parse(line))) is not None]
     return tuple(notices)
+
+
+def _end(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - MAX_READ_BYTES, 0))
+        return file.read(MAX_READ_BYTES)
 
 
 def _notice(raw: object) -> HangNotice | None:
@@ -48,6 +62,8 @@ def _notice(raw: object) -> HangNotice | None:
         return None
     attempt, at_wall_ns, culprits = (raw.get(name) for name in ("attempt", "at_wall_ns", "culprits"))
     if type(attempt) is not int or type(at_wall_ns) is not int or not isinstance(culprits, list):
+        return None
+    if abs(at_wall_ns) >= END_OF_TIME_NS:
         return None
     ranks = tuple(rank for rank in culprits if type(rank) is int)
     judged, sentence = raw.get("judged"), str(raw.get("sentence", ""))

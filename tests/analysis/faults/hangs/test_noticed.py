@@ -1,6 +1,7 @@
 """Hangs that an agent announced: its answer counts where the end of the job hides the culprit."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +26,14 @@ from tests.analysis.faults.test_lost_hosts import B
 from tests.timeline.build import phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM
-from traincope.analysis.faults.hangs.noticed import NOTED, noticed_hang
+from traincope.analysis.faults.hangs.noticed import MAX_CHARACTERS, NOTED, announced, noticed_hang
 from traincope.events import CLEAN, OPEN, Phase
 from traincope.report import hang_document
 from traincope.store import RankRecords, RunRecords
-from traincope.store.job.hang_notices import HangNotice
+from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.job.manifests import RankInfo
 from traincope.store.job.witness import Heard
+from traincope.store.layout import HANGS_FILE
 from traincope.store.reading import WitnessedHost
 from traincope.timeline import build_timeline
 
@@ -52,6 +54,8 @@ DAMAGE: tuple[dict[str, Any], ...] = (
     {"step": 10**40},
     {"victims": [10**30]},
     {"victims": [2]},
+    {"victims": [[0, 10**12]]},
+    {"victims": [[0]]},
     {"victims": None},
     {"stack": 5},
     {"confidence": "of a later version"},
@@ -217,3 +221,34 @@ def test_a_host_that_is_lost_after_the_announcement_is_no_cause() -> None:
         analysis = analyze(build_timeline(replace(noted(of_a, notice=medium), witnessed=witnessed)))
         assert {finding.kind for finding in analysis.verdict[:2]} == {FindingKind.HANG, FindingKind.LOST_HOST}
         assert analysis.verdict[0].kind is first
+
+
+@pytest.mark.parametrize(
+    ("victims", "read_back"),
+    [
+        pytest.param([0, *range(2, 16_384)], True, id="all others: two ranges"),
+        pytest.param(list(range(0, 16_384, 2)), False, id="every second rank: left out"),
+    ],
+)
+def test_an_announcement_does_not_grow_with_the_world(tmp_path: Path, victims: list[int], *, read_back: bool) -> None:
+    (tmp_path / "attempt-000").mkdir()
+    hang = {**JUDGED, "victims": victims, "evidence": "rank 1 stood; " + 20_000 * "0, 2, "}
+    append_notice(tmp_path, replace(NOTICE, judged=announced(hang, before=())))
+    assert (tmp_path / "attempt-000" / HANGS_FILE).stat().st_size < 2 * MAX_CHARACTERS
+    (notice,) = read_notices(tmp_path)
+    noticed = noticed_hang(build_timeline(replace(run(failed(), world_size=16_384), notices=(notice,))))
+    assert noticed is not None
+    assert (noticed.culprits, list(noticed.victims)) == ((1,), victims if read_back else [])
+    assert noticed.evidence.endswith(", ...")
+
+
+def test_the_same_judgement_is_kept_once() -> None:
+    """Each host appends a notice of the same hang."""
+    kept = announced(JUDGED, before=())
+    first = replace(NOTICE, judged=kept)
+    assert announced(JUDGED, before=(first,)) == {}
+    assert announced(JUDGED, before=(first, replace(first, at_wall_ns=first.at_wall_ns + S, judged={}))) == {}
+    other = replace(first, culprits=(0,), at_wall_ns=first.at_wall_ns + S)
+    assert announced(JUDGED, before=(first, other)) == kept
+    later = {**JUDGED, "since": SEEN_NS + S}
+    assert announced(later, before=(first,))["since"] == SEEN_NS + S

@@ -5,17 +5,21 @@ ranks, one after the other, and their errors are later than the hang. On one hos
 become too old. The agent's answer is of the time of the hang.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.hangs.evidence.standing import INTERVALS
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.ledger.coverage import consecutive_ranges
 from traincope.events import CLEAN, END_OF_TIME_NS, OPEN, Flag
 from traincope.store.job.hang_notices import HangNotice
 from traincope.timeline import RankTimeline, Timeline
 
 NOTED = "an agent noted it at that time"
+MAX_RANGES, MAX_CHARACTERS = 64, 2000
+"""Ranges of ranks, and length of a sentence, in an announcement. On a shared directory each host appends one."""
 
 
 def noticed_hang(timeline: Timeline) -> Hang | None:
@@ -43,6 +47,29 @@ def with_noticed(result: Sequence[Hang], noticed: Hang | None) -> tuple[Hang, ..
     if any(hang.since_ns <= noticed.until_ns for hang in decided):
         return tuple(result)
     return (replace(noticed, evidence=f"{noticed.evidence}; {NOTED}"),)
+
+
+def announced(hang: Mapping[str, Any], *, before: Iterable[HangNotice]) -> dict[str, Any]:
+    """Shorten a hang's JSON for its announcement, to a bounded size; return nothing if the newest kept judgement among
+    the notices `before` is of the same culprits and the same time. Ranks are kept as ranges [first, last]; no victim
+    and no suspect if they have more than `MAX_RANGES`.
+    """
+    newest = max((notice for notice in before if notice.judged), key=lambda notice: notice.at_wall_ns, default=None)
+    if newest is not None and newest.culprits == tuple(hang["culprits"]):
+        since_ns, lasted_ns = (newest.judged.get(name) for name in ("since", "lasted_ns"))
+        if type(since_ns) is int and type(lasted_ns) is int and hang["since"] <= since_ns + lasted_ns:
+            return {}
+    kept = {name: in_brief(value) if isinstance(value, str) else value for name, value in hang.items()}
+    del kept["culprits"]  # the notice has them
+    for name in ("victims", "suspects"):
+        ranges = consecutive_ranges(hang.get(name, ()))
+        kept[name] = ranges if len(ranges) <= MAX_RANGES else ()
+    return kept
+
+
+def in_brief(sentence: str) -> str:
+    """Cut the sentence to `MAX_CHARACTERS`."""
+    return sentence if len(sentence) <= MAX_CHARACTERS else f"{sentence[: MAX_CHARACTERS - 4]} ..."
 
 
 def _is_over(timeline: Timeline, hang: Hang) -> bool:
@@ -76,7 +103,7 @@ def _hang(notice: HangNotice, *, world_size: int) -> Hang | None:
             kind=HangKind(judged["kind"]),
             culprits=notice.culprits,
             host=_text(judged["host"]),
-            victims=tuple(map(int, judged["victims"])),
+            victims=tuple(_ranks(judged["victims"], world_size=world_size)),
             group=_text(judged["group"]),
             axis=_text(judged["axis"]),
             collective=_text(judged["collective"]),
@@ -100,11 +127,20 @@ def _is_possible(hang: Hang, *, world_size: int) -> bool:
     times_ns = (hang.since_ns, hang.until_ns or 0, hang.noticed_ns or 0, hang.step or 0)
     return (
         bool(hang.culprits)
-        and all(0 <= rank < world_size for rank in (*hang.culprits, *hang.victims))
+        and all(0 <= rank < world_size for rank in hang.culprits)
         and all(abs(time_ns) < END_OF_TIME_NS for time_ns in times_ns)
         and (hang.lasted_ns or 0) >= 0
         and hang.confidence in (HIGH, MEDIUM, UNKNOWN)
     )
+
+
+def _ranks(ranges: Iterable[object], *, world_size: int) -> Iterator[int]:
+    """Ranks of ranges, or of an earlier version's list. Raises ValueError if the run does not have them."""
+    for each in ranges:
+        first, last = map(int, each) if isinstance(each, list | tuple) else (int(str(each)),) * 2
+        if not 0 <= first <= last < world_size:
+            raise ValueError(f"ranks {first}-{last} of {world_size}")
+        yield from range(first, last + 1)
 
 
 def _text(value: object) -> str | None:
