@@ -163,8 +163,9 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
         view = View.of(pathname, search)
         offered = _offered(library)
         page = next((page for page in offered if page.slug == view.page), offered[0])
-        if rows_page.asks_for_events(view):
-            library.ask_for_events(view.run)
+        request = rows_page.request_for_events(view)
+        if request:
+            library.ask_for_events(view.run, request=request)
         opened = library[view.run]
         entered = {field["name"]: value for field, value in zip(fields, typed, strict=True)}
         asked = Asked(view=view, opened=opened, library=library, searches=searches, theme=theme, fields=entered)
@@ -186,11 +187,11 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
 
 
 def _content(page: Page, asked: Asked, pending: str | None) -> Sequence[Component]:
-    if asked.opened.problem and pending:
-        return [absent(asked.opened.problem)]
     if asked.opened.summary is not None and pending:
         show = rows_page.render if page is PAGES[0] else rows_page.render_other
         return show(asked, asked.opened.summary)
+    if asked.opened.problem and pending:
+        return [absent(asked.opened.problem)]
     if pending:
         return [html.P(plain(pending), className="absent", role="status")]
     try:

@@ -8,12 +8,15 @@ import pytest
 from tests.summaries.test_summaries import RANKS, write_job
 from tests.viewer.library.reading import Here
 from tests.viewer.pages.test_hang_section import texts
+from traincope.analysis import Analysis
+from traincope.errors import DataError
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.summaries import reading
+from traincope.viewer.app import _content, _pending
 from traincope.viewer.library.analysis_process import Reading
 from traincope.viewer.library.library import Library
 from traincope.viewer.library.preparing import summarise
-from traincope.viewer.pages import Asked, rows_page
+from traincope.viewer.pages import PAGES, Asked, Page, rows_page
 from traincope.viewer.view import View
 
 
@@ -106,6 +109,71 @@ def test_the_child_process_returns_the_summary(library: Library, tmp_path: Path)
     assert not (tmp_path / "tiles").exists()
 
 
-@pytest.mark.parametrize(("address", "asks"), [("?detail=all", True), ("", False), ("?detail=rows", False)])
-def test_the_address_asks_for_events(address: str, asks: bool) -> None:
-    assert rows_page.asks_for_events(View.of("/verdict", address)) is asks
+@pytest.mark.parametrize(
+    ("address", "request_number"),
+    [("?detail=all", 1), ("", 0), ("?detail=rows", 0), ("?detail=all&request=2", 2), ("?detail=all&request=x", 1)],
+)
+def test_the_address_asks_for_events(address: str, request_number: int) -> None:
+    assert rows_page.request_for_events(View.of("/verdict", address)) == request_number
+
+
+class Fails(Here):
+    """Events that cannot be read."""
+
+    def result(self) -> Analysis:
+        raise DataError("rank 3: segment 0 is damaged; copy it again")
+
+
+def shown(library: Library, page: Page) -> list[str]:
+    asked_for = Asked(view=View.of(f"/{page.slug}", "?detail=all"), opened=library[0], library=library, theme="light")
+    return texts(list(_content(page, asked_for, _pending(page, library[0]))))
+
+
+def test_a_failed_reading_of_events_leaves_the_rows_and_is_not_repeated(library: Library) -> None:
+    """A page asks again whenever it is drawn. The run grows, so its rows are read again, and not its events."""
+    library._begin_reading = Fails
+    refresh(library)
+    library.ask_for_events(0)
+    refresh(library)
+    failure = "The events could not be read: rank 3: segment 0 is damaged; copy it again"
+    for page in PAGES[:2]:
+        lines = shown(library, page)
+        assert lines[0] == failure
+        assert "Read all events of 4 ranks" in lines
+    assert "1. Hang" in shown(library, PAGES[0])
+    library.ask_for_events(0)
+    assert (library.busy, library.is_reading_events(0), library[0].failed_request) == (False, False, 1)
+    segment = next(library[0].path.glob("attempt-*/rank-*/main-*.seg"))
+    segment.write_bytes(segment.read_bytes()[:-56])
+    library.refresh()
+    assert isinstance(library._readings[0], SummaryHere)
+    library.refresh()
+    assert shown(library, PAGES[0])[0] == failure
+
+
+def test_a_second_request_reads_the_events(library: Library) -> None:
+    library._begin_reading = Fails
+    refresh(library)
+    library.ask_for_events(0)
+    refresh(library)
+    summary = library[0].summary
+    assert summary is not None
+    (sentence,) = (part for part in rows_page.render_other(asked(library), summary) if len(part.children) == 3)
+    link = sentence.children[1].href
+    assert link == "/verdict?detail=all&request=2"
+    library._begin_reading = Here
+    library.ask_for_events(0, request=rows_page.request_for_events(View.of(*link.split("?"))))
+    assert library[0].events_problem is None
+    refresh(library)
+    opened = library[0]
+    assert (opened.analysis is not None, opened.events_problem) == (True, None)
+
+
+def test_rows_stay_when_the_run_cannot_be_read_any_more(library: Library) -> None:
+    refresh(library)
+    library[0].path.rename(library[0].path.with_name("moved"))
+    library.refresh()
+    for page in PAGES[:2]:
+        lines = shown(library, page)
+        assert lines[0] == library[0].problem
+        assert "Read all events of 4 ranks" in lines

@@ -34,6 +34,10 @@ class Opened:
     analysis: Analysis | None = None
     summary: SummaryDocument | None = None
     """What rows and last records show of a run of very many ranks. Its events are read only when asked for."""
+    events_problem: str | None = None
+    """A sentence that says why the events of a run of very many ranks could not be read, by the last request."""
+    failed_request: int = 0
+    """Number of the last request for the events that failed; 0 without one."""
     problem: str | None = None
     """A sentence that says why the run cannot be read."""
     stage: str = ""
@@ -86,8 +90,8 @@ class Library:
         """
         self._price = price_per_gpu_hour
         self._begin_reading, self._begin_summary = begin, begin_summary
-        self._with_events: set[int] = set()
-        """Runs of very many ranks whose events were asked for."""
+        self._with_events: dict[int, int] = {}
+        """Run of very many ranks whose events were asked for -> number of the request."""
         self._look_again: dict[int, float] = {}
         """Run -> time of `time.monotonic` until which it is not looked at for changes."""
         self._cache = cache
@@ -126,14 +130,17 @@ class Library:
         finally:
             self._lock.release()
 
-    def ask_for_events(self, position: int) -> None:
-        """Begin to read the events of a run of which only rows and last records were read."""
-        if position in self._with_events:
+    def ask_for_events(self, position: int, *, request: int = 1) -> None:
+        """Begin to read the events of a run of which only rows and last records were read. `request` is its number, 1
+        for the first: a page asks again whenever it is drawn, and a request that failed is not repeated.
+        """
+        if position in self._with_events or request <= self[position].failed_request:
             return
         with self._lock:
-            self._with_events.add(position)
+            self._with_events[position] = request
             self._read.pop(position, None)
             self._look_again.pop(position, None)
+            self._change(position, events_problem=None)
         self.refresh()
 
     def is_reading_events(self, position: int) -> bool:
@@ -185,7 +192,7 @@ class Library:
         try:
             result = reading.result()
         except TraincopeError as error:
-            self._change(position, problem=str(error))
+            self._failed(position, str(error))
             return
         if isinstance(result, Analysis):
             self._show(position, reading.tiles, analysis=result)
@@ -193,6 +200,14 @@ class Library:
         self._change(position, summary=result, problem=None, stage="")
         if position in self._with_events:  # they were asked for in the meantime
             del self._read[position]
+
+    def _failed(self, position: int, problem: str) -> None:
+        """Note a failed reading. If rows were read and no events, the rows stay, and are followed again."""
+        opened = self._opened[position]
+        if position not in self._with_events or opened.summary is None or opened.analysis is not None:
+            self._change(position, problem=problem)
+            return
+        self._change(position, events_problem=problem, failed_request=self._with_events.pop(position), stage="")
 
     def _note_stage(self, position: int) -> None:
         """A page that shows a result is not drawn again for this."""

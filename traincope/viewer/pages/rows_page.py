@@ -11,6 +11,7 @@ from traincope.report.text.job_summary import stands_on
 from traincope.report.text.sections.verdict import where
 from traincope.units import count, duration, share
 from traincope.viewer.components import absent, plain, section, table
+from traincope.viewer.library.library import Opened
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked
@@ -18,11 +19,14 @@ from traincope.viewer.view import View
 
 DETAIL, ALL = "detail", "all"
 """Parameter of the address that asks for the events, and its value."""
+REQUEST = "request"
+"""Parameter with the number of the request, from the second on."""
 MAX_PROBLEMS = 20
 
 
-def asks_for_events(view: View) -> bool:
-    return view.text(DETAIL) == ALL
+def request_for_events(view: View) -> int:
+    """Number of the request for the events, 1 for the first; 0 without one."""
+    return (view.whole(REQUEST) or 1) if view.text(DETAIL) == ALL else 0
 
 
 def render(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
@@ -30,6 +34,7 @@ def render(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
     findings = [_finding(asked.view, finding, at) for at, finding in enumerate(summary["verdict"], start=1)]
     begin = f"{stands_on(summary)} The other pages need all events. "
     return [
+        *_failures(asked.opened),
         html.P([plain(begin), *_offer(asked, summary)], className="absent"),
         html.Div(_tiles(summary), className="tiles"),
         html.Div(
@@ -43,7 +48,15 @@ def render(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
 def render_other(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
     """A page that needs events."""
     needs = f"This page needs the events of all {count(summary['ranks'], 'rank')}, which are not read yet. "
-    return [html.P([plain(needs), *_offer(asked, summary)], className="absent")]
+    return [*_failures(asked.opened), html.P([plain(needs), *_offer(asked, summary)], className="absent")]
+
+
+def _failures(opened: Opened) -> list[Component]:
+    """What could not be read, one line each."""
+    lines = [opened.problem] if opened.problem else []
+    if opened.events_problem:
+        lines.append(f"The events could not be read: {opened.events_problem}")
+    return [absent(line) for line in lines]
 
 
 def _offer(asked: Asked, summary: SummaryDocument) -> list[Component | str]:
@@ -51,7 +64,8 @@ def _offer(asked: Asked, summary: SummaryDocument) -> list[Component | str]:
     if asked.library.is_reading_events(asked.view.run):
         stage = f": {asked.opened.stage}" if asked.opened.stage else ""
         return [plain(f"The events of all ranks are being read{stage}. The pages open when they are ready.")]
-    address = asked.view.but(**{DETAIL: ALL}).address
+    failed = asked.opened.failed_request
+    address = asked.view.but(**{DETAIL: ALL, REQUEST: failed + 1 if failed else None}).address
     return [
         dcc.Link(f"Read all events of {summary['ranks']:,} ranks", href=address, id="read-events"),
         ". This takes time and memory for all of them.",
