@@ -15,7 +15,7 @@ from traincope.live.peers.network.members import Member
 from traincope.store import read_run
 from traincope.store.layout import RANK_FILE, attempt_directory
 from traincope.store.segments.segments import read_segment, segment_content
-from traincope.timeline import build_timeline
+from traincope.timeline import build_timeline, each_rank
 from traincope.topology import Host
 
 
@@ -53,6 +53,14 @@ def test_the_report_has_the_steps_that_only_the_witness_has(shipped: Path) -> No
     assert numbers == list(range(len(numbers)))
     assert len(numbers) > 6
     assert timeline.witnessed == ()
+
+
+def test_ranks_that_are_read_one_by_one_have_the_same_records(shipped: Path) -> None:
+    (whole,) = read_run(shipped).ranks
+    ((timeline, by_rank),) = each_rank(shipped)
+    assert by_rank.thread("main").tobytes() == whole.thread("main").tobytes()
+    assert by_rank.names == whole.names
+    assert timeline.steps == build_timeline(read_run(shipped)).ranks[0].steps
 
 
 def test_without_copies_they_are_missing(shipped: Path) -> None:

@@ -86,6 +86,8 @@ class RankRecords:
     """torch's flight recorder as of the latest request."""
     directory: Path | None = None
     """The rank's directory; None for records that are in no file."""
+    copies: Path | None = None
+    """Directory of a witness' copies with which the records continue, or None."""
     state_checks: StateCheckFile | None = None
     """Checks of its parameters and optimizer state."""
 
@@ -249,8 +251,16 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
 
 
 def read_again(rank: RankRecords) -> RankRecords:
-    """Read all records of a rank of which a part was kept. Raises RunDirectoryError if it cannot be read any more."""
-    return rank if rank.directory is None else _read_rank(rank.directory, attempt=rank.attempt)
+    """Read all records of a rank of which a part was kept, as `read_run` does. Raises RunDirectoryError if they cannot
+    be read any more.
+    """
+    if rank.directory is None:
+        return rank
+    own = _read_rank(rank.directory, attempt=rank.attempt)
+    if rank.copies is None:
+        return own
+    longer = _continued(own, _read_rank(rank.copies, attempt=rank.attempt))
+    return own if longer is None else longer[0]
 
 
 def _read_all(
@@ -328,17 +338,34 @@ def _with_last_seconds(
         last = longest.get(own.rank)
         if last is None or own.info.ending is not None or own.running or last.info.process != own.info.process:
             continue
-        segments = continued(own.segments, last.segments)
-        if segments is not None:
-            result[at] = replace(
-                own,
-                segments=segments,
-                names=(*own.names, *last.names[len(own.names) :]),
-                groups=(*own.groups, *last.groups[len(own.groups) :]),
-            )
-            seconds = (_last_ns(last) - _last_ns(own)) / 1e9
-            problems.append(f"the last {seconds:.1f} s of rank {own.rank} are from copies that another host kept")
+        longer = _continued(own, last)
+        if longer is not None:
+            result[at], added = longer
+            problems += added
     return result, problems
+
+
+def _continued(own: RankRecords, last: RankRecords) -> tuple[RankRecords, list[str]] | None:
+    """The rank's records with those of its copies, and one sentence about each lack; None if the copies add nothing."""
+    joined = continued(own.segments, last.segments)
+    if joined is None:
+        return None
+    rank = replace(
+        own,
+        segments=joined.segments,
+        names=(*own.names, *last.names[len(own.names) :]),
+        groups=(*own.groups, *last.groups[len(own.groups) :]),
+        copies=last.directory,
+    )
+    problems = [
+        f"the last records of thread {thread} of rank {own.rank} are left out: another host has a copy of them, but "
+        "records before them may be missing"
+        for thread in joined.holes
+    ]
+    seconds = (_last_ns(rank) - _last_ns(own)) / 1e9
+    if seconds:
+        problems.insert(0, f"the last {seconds:.1f} s of rank {own.rank} are from copies that another host kept")
+    return rank, problems
 
 
 def _last_ns(rank: RankRecords) -> int:

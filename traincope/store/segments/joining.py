@@ -7,7 +7,7 @@ the rank did nothing.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ MAX_RECORDS, MAX_OTHERS = 3_840, 512
 """... but at most so many of the training thread and of another one, the newest ones: a copy fits into a message."""
 MARGIN = 16
 """A copy with nearly so many records may be cut off: some that were read may have been left out."""
+NUM_FIRST = 16
+"""Of so many first records of a copy, at least one was written when it began: others are written after the fact."""
 
 
 def joined(before: NDArray[np.void], new: NDArray[np.void]) -> NDArray[np.void]:
@@ -38,10 +40,19 @@ def held_since_ns(copy: Sequence[SegmentRecords]) -> int:
     since_ns = max(map(_last_ns, copy), default=0) - KEPT_NS
     for segment in copy:
         bound = MAX_RECORDS if segment.thread == MAIN else MAX_OTHERS
-        if len(segment.records) > bound - MARGIN:
-            ended = segment.records[(segment.records["end_ns"] != OPEN) & (segment.records["kind"] != Kind.CLOCK)]
-            since_ns = max(since_ns, int(ended["start_ns"].min(initial=AFTER_ALL_NS)))
+        if segment.cut or len(segment.records) > bound - MARGIN:
+            since_ns = max(since_ns, first_written_ns(segment.records))
     return since_ns
+
+
+def first_written_ns(records: NDArray[np.void]) -> int:
+    """An instant from which on a thread has all records, if it has none from before the first one in the file.
+
+    Records that are written after the fact begin before others that precede them in the file, so the earliest begin
+    proves nothing. Without records: a time after all.
+    """
+    events = records[records["kind"] != Kind.CLOCK]
+    return int(events["start_ns"][:NUM_FIRST].max()) if len(events) else AFTER_ALL_NS
 
 
 def in_one(copies: Iterable[SegmentRecords]) -> tuple[SegmentRecords, ...]:
@@ -49,24 +60,54 @@ def in_one(copies: Iterable[SegmentRecords]) -> tuple[SegmentRecords, ...]:
     return _chain(copies)[1]
 
 
-def continued(own: Sequence[SegmentRecords], copies: Iterable[SegmentRecords]) -> tuple[SegmentRecords, ...] | None:
-    """A rank's own records with those of successive copies after them; None if these have no later ones, or not all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """A rank's own records with those of copies after them."""
 
-    Records before the last own one are its own only: what is missing there was given up on purpose.
+    segments: tuple[SegmentRecords, ...]
+    holes: tuple[str, ...]
+    """Threads that are not continued: some of their records between the own ones and the copies may be missing."""
+
+
+def continued(own: Sequence[SegmentRecords], copies: Iterable[SegmentRecords]) -> Continued | None:
+    """Continue a rank's own records with successive copies. None if these have no later records, or begin later.
+
+    Records from more than `KEPT_NS` before the last own one of a thread are its own only: what is missing there was
+    given up on purpose. Later ones may have been written after the fact, and after the own ones were shipped.
     """
     since_ns, copy = _chain(copies)
     last_ns = max(map(_last_ns, own), default=0)
     if not own or since_ns > last_ns or max(map(_last_ns, copy), default=0) <= last_ns:
         return None
-    result = list(own)
+    result, holes = list(own), []
     for segment in copy:
         parts = [each for each in own if each.thread == segment.thread]
-        begun_ns = max((int(each.records["start_ns"].max(initial=-1)) for each in parts), default=-1)
-        added = segment.records[segment.records["start_ns"] > begun_ns]
+        added = _added(parts, segment)
         result = [_with_ends(each, segment) if each.thread == segment.thread else each for each in result]
+        if not len(added):
+            continue
+        if _is_hole(parts, segment, since_ns=since_ns):
+            holes.append(segment.thread)
+            continue
         index = max((each.index for each in parts), default=-1) + 1
-        result.append(replace(segment, index=index, records=added, lost_bytes=0, garbled=0))
-    return tuple(result)
+        result.append(replace(segment, index=index, records=added, lost_bytes=0, garbled=0, cut=False))
+    return Continued(segments=tuple(result), holes=tuple(holes))
+
+
+def _added(own: Sequence[SegmentRecords], copy: SegmentRecords) -> NDArray[np.void]:
+    """The records of a thread that only its copy has."""
+    begun_ns = max((int(each.records["start_ns"].max(initial=-1)) for each in own), default=-1)
+    present = np.concatenate([np.empty(0, dtype=np.int64), *(_begins(each.records) for each in own)])
+    is_new = (copy.records["start_ns"] > begun_ns - KEPT_NS) & ~np.isin(_begins(copy.records), present)
+    return np.asarray(copy.records[is_new])
+
+
+def _is_hole(own: Sequence[SegmentRecords], copy: SegmentRecords, *, since_ns: int) -> bool:
+    """Return whether records of a thread may be missing before what the copies hold. A thread may begin later: then
+    its first record, the clock, is in the copy.
+    """
+    last_ns = max(map(_last_ns, own), default=0)
+    return last_ns < since_ns and (last_ns > 0 or int(copy.records["start_ns"].min()) < since_ns)
 
 
 def _chain(copies: Iterable[SegmentRecords]) -> tuple[int, tuple[SegmentRecords, ...]]:

@@ -12,6 +12,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ class SegmentRecords:
     """Bytes of the file that were cut off; 0 for a complete file."""
     garbled: int = 0
     """Implausible records; they are left out."""
+    cut: bool = False
+    """A copy that lacks records of its time: it has only those from its first one on."""
 
 
 class SegmentFile:
@@ -112,13 +115,19 @@ def _permit(descriptor: int, mode: int) -> None:
         os.fchmod(descriptor, mode)
 
 
-def segment_content(records: NDArray[np.void]) -> bytes:
-    """Content of a sealed segment file that holds these records."""
-    return _header(len(records)).ljust(HEADER_BYTES, b"\0") + records.tobytes()
+def segment_content(records: NDArray[np.void], *, cut: bool = False) -> bytes:
+    """Content of a sealed segment file that holds these records. `cut`: as in `SegmentRecords`."""
+    return _header(len(records), cut=cut).ljust(HEADER_BYTES, b"\0") + records.tobytes()
 
 
-def _header(capacity: int) -> bytes:
+def is_cut(content: bytes) -> bool:
+    """Return whether the content of a segment is marked as `cut`. False without a readable header."""
+    return _header_fields(content).get("cut") is True
+
+
+def _header(capacity: int, *, cut: bool = False) -> bytes:
     fields = {"version": FORMAT_VERSION, "record_bytes": RECORD_BYTES, "capacity": capacity}
+    fields |= {"cut": True} if cut else {}
     text = json.dumps(fields).encode()
     return MAGIC + len(text).to_bytes(4, "little") + text
 
@@ -144,6 +153,7 @@ def read_segment(path: Path) -> SegmentRecords:
         records=begun if sound.all() else begun[sound],
         lost_bytes=torn,
         garbled=len(begun) - int(np.count_nonzero(sound)),
+        cut=is_cut(raw),
     )
 
 
@@ -192,9 +202,7 @@ def read_header(raw: bytes, path: Path) -> int:
     """Capacity in records, from the first `HEADER_BYTES` of a segment. Raises like `read_segment`."""
     if raw[: len(MAGIC)] != MAGIC:
         raise RunDirectoryError(f"{path} is not a traincope segment, or its header is lost; the other ranks still open")
-    length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")
-    header = parse(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length].decode(errors="replace"))
-    fields = header if isinstance(header, dict) else {}
+    fields = _header_fields(raw)
     version, record_bytes, capacity = (fields.get(name) for name in ("version", "record_bytes", "capacity"))
     if type(version) is not int or type(capacity) is not int:
         raise RunDirectoryError(f"{path} has a damaged header; the other ranks still open")
@@ -204,3 +212,9 @@ def read_header(raw: bytes, path: Path) -> int:
             "open it with the traincope that wrote it, or a newer one"
         )
     return capacity
+
+
+def _header_fields(raw: bytes) -> dict[str, Any]:
+    length = int.from_bytes(raw[len(MAGIC) : len(MAGIC) + 4], "little")
+    header = parse(raw[len(MAGIC) + 4 : len(MAGIC) + 4 + length].decode(errors="replace"))
+    return header if isinstance(header, dict) else {}

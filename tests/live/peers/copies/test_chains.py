@@ -14,7 +14,7 @@ from traincope.live.peers.copies import chains
 from traincope.live.peers.copies.chains import MAX_COPIES, Chain
 from traincope.live.peers.copies.copying import RankCopy
 from traincope.store.layout import NAMES_FILE, segment_path
-from traincope.store.segments.joining import KEPT_NS, MAX_RECORDS, continued, held_since_ns, in_one
+from traincope.store.segments.joining import KEPT_NS, MAX_RECORDS, NUM_FIRST, continued, held_since_ns, in_one
 from traincope.store.segments.segments import (
     RECORD_DTYPE,
     SegmentRecords,
@@ -96,8 +96,9 @@ def test_own_records_and_the_chain_are_all_up_to_the_last_copy(
         assert whole is None
         return
     assert whole is not None
+    assert whole.holes == ()
     for thread in THREADS:
-        parts = [each.records for each in whole if each.thread == thread]
+        parts = [each.records for each in whole.segments if each.thread == thread]
         assert np.concatenate(parts).tobytes() == last[thread].tobytes()
 
 
@@ -116,12 +117,33 @@ def test_a_copy_that_its_bound_cut_off_holds_less() -> None:
     records["end_ns"] = records["start_ns"] + 1
     whole, cut = segments_of({"main": records[:100]}), segments_of({"main": records})
     assert held_since_ns(whole) == 95 * S + 100
-    assert held_since_ns(cut) == 100 * S
-    before = segments_of({"main": records[:1]})
+    assert held_since_ns(cut) == 100 * S + NUM_FIRST - 1
+    before = segments_of({"main": records[:NUM_FIRST]})
     assert continued(before, cut) is not None
     earlier = records[:1].copy()
     earlier["start_ns"], earlier["end_ns"] = 99 * S, 99 * S + 1
     assert continued(segments_of({"main": earlier}), cut) is None
+
+
+def test_a_copy_without_the_segment_before_replaces_no_earlier_one(tmp_path: Path) -> None:
+    """From 20 s on the copies lack what was before 19.5 s. They must not replace the copy of 19 s."""
+
+    def main(begin_s: float, end_s: float, *, cut: bool) -> RankCopy:
+        records = np.zeros(400, dtype=RECORD_DTYPE)
+        records["kind"], records["start_ns"] = Kind.SPAN, np.arange(400) * S // 10
+        records["end_ns"] = records["start_ns"] + S // 20
+        held = records[(records["start_ns"] >= begin_s * S) & (records["start_ns"] < end_s * S)]
+        return RankCopy(rank=0, files={"main-00000.seg": segment_content(held, cut=cut)})
+
+    chain = Chain()
+    for at in range(10, 20):
+        chain.write(main(at - 5, at + 0.5, cut=False), tmp_path)
+    for at in range(20, 24):
+        chain.write(main(19.5, at, cut=True), tmp_path)
+    kept = [read_segment(path) for path in sorted(tmp_path.glob("*.seg"))]
+    held = np.unique(np.concatenate([each.records["start_ns"] for each in kept]))
+    assert held[-1] == round(22.9 * S)
+    assert set(np.diff(held)) == {S // 10}
 
 
 def test_newer_own_records_stay_as_they_are(tmp_path: Path) -> None:

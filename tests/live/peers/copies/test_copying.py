@@ -10,8 +10,9 @@ import pytest
 import traincope
 from tests.live.recorded import rank_of, record
 from traincope.events import OPEN, Kind
+from traincope.live.node.retention import compact, thin
 from traincope.live.peers.copies import copying
-from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopier
+from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopier, RankCopy
 from traincope.live.peers.copies.witnessing import Witness, copy_message
 from traincope.live.peers.network.members import Member
 from traincope.store import read_run
@@ -21,8 +22,8 @@ from traincope.store.job.witness import witness_directory
 from traincope.store.layout import FLIGHT_FILE, LOOKS_FILE, attempt_directory
 from traincope.store.reading import RankRecords
 from traincope.store.redaction import redact
-from traincope.store.segments.joining import MAX_RECORDS
-from traincope.store.segments.segments import HEADER_BYTES
+from traincope.store.segments.joining import MAX_RECORDS, held_since_ns
+from traincope.store.segments.segments import HEADER_BYTES, SegmentRecords, read_segment, segment_content
 from traincope.timeline import open_run
 from traincope.topology import Host
 
@@ -92,6 +93,55 @@ def test_a_fresh_segment_is_completed_from_the_one_before(tmp_path: Path, monkey
     keep(rank_of(tmp_path / "run"), tmp_path / "run")
     originals = [segment.records for segment in read_run(tmp_path / "run").ranks[0].segments]
     assert kept(tmp_path / "run").thread("main").tobytes() == np.concatenate(originals[-2:]).tobytes()
+
+
+@pytest.fixture
+def two_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rank whose second segment has just been begun."""
+    record(tmp_path / "run", monkeypatch, steps=10)
+    directory = rank_of(tmp_path / "run")
+    (path,) = directory.glob("main-*.seg")
+    records = read_segment(path).records
+    path.chmod(0o600)
+    path.write_bytes(segment_content(records[:-3]))
+    (directory / "main-00001.seg").write_bytes(segment_content(records[-3:]))
+    return directory
+
+
+def main_of(copy: RankCopy | None, directory: Path) -> SegmentRecords:
+    """The training thread of a copy, as a witness reads it."""
+    assert copy is not None
+    path = directory / "main-00000.seg"
+    path.write_bytes(copy.files[path.name])
+    return read_segment(path)
+
+
+def test_a_fresh_segment_is_completed_from_a_compacted_one(two_segments: Path, tmp_path: Path) -> None:
+    before = main_of(RankCopier(two_segments, rank=0).changed(), tmp_path)
+    compact(two_segments / "main-00000.seg")
+    copier = RankCopier(two_segments, rank=0)
+    after = main_of(copier.changed(), tmp_path)
+    assert len(after.records) > 3
+    assert after.records.tobytes() == before.records.tobytes()
+    assert not before.cut
+    assert not after.cut
+    (two_segments / "main-00001.seg").unlink()
+    compacted = main_of(copier.changed(), tmp_path)  # the thread has ended
+    assert compacted.records.tobytes() == before.records[:-3].tobytes()
+
+
+@pytest.mark.parametrize("lost", ["removed", "thinned"])
+def test_a_copy_without_the_segment_before_claims_less(two_segments: Path, tmp_path: Path, lost: str) -> None:
+    path = two_segments / "main-00000.seg"
+    if lost == "thinned":
+        compact(path)
+        thin(path.with_suffix(".parquet"), odd_steps=())
+    else:
+        path.unlink()
+    kept = main_of(RankCopier(two_segments, rank=0).changed(), tmp_path)
+    assert kept.cut
+    assert len(kept.records) == 3
+    assert held_since_ns([kept]) >= int(kept.records["start_ns"].min())
 
 
 def test_an_unchanged_rank_is_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

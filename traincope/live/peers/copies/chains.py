@@ -19,6 +19,7 @@ from traincope.store.segments.segments import (
     HEADER_BYTES,
     RECORD_DTYPE,
     SegmentRecords,
+    is_cut,
     last_instant_ns,
     plausible,
 )
@@ -62,7 +63,13 @@ class Chain:
 
     def _place(self, segments: dict[str, bytes]) -> None:
         copy = [
-            SegmentRecords(thread=thread_and_index(Path(name))[0], index=0, records=_records(content), lost_bytes=0)
+            SegmentRecords(
+                thread=thread_and_index(Path(name))[0],
+                index=0,
+                records=_records(content),
+                lost_bytes=0,
+                cut=is_cut(content),
+            )
             for name, content in segments.items()
         ]
         if self._sizes and held_since_ns(copy) > self._kept_until_ns:

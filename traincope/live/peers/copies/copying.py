@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import RunDirectoryError
+from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.events import FORMAT_VERSION, OPEN, Kind
 from traincope.live.node.tail import num_begun, records_at
 from traincope.private_files import make_directory
@@ -24,6 +24,7 @@ from traincope.store import RankRecords, SegmentRecords
 from traincope.store.job.looks import newest_lines
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import (
+    COMPACTED,
     FLIGHT_FILE,
     GROUPS_FILE,
     LOOKS_FILE,
@@ -35,7 +36,8 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import dense_groups, dense_names, read_numbered
 from traincope.store.reading import NAMED_KINDS
-from traincope.store.segments.joining import KEPT_NS, MAIN, MAX_OTHERS, MAX_RECORDS
+from traincope.store.segments.compacted import is_thinned, read_compacted
+from traincope.store.segments.joining import KEPT_NS, MAIN, MAX_OTHERS, MAX_RECORDS, first_written_ns
 from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, plausible, segment_content
 from traincope.whole_files import write_whole
 
@@ -78,6 +80,10 @@ class RankCopier:
         self._names, self._groups = _Lines(directory / NAMES_FILE), _Lines(directory / GROUPS_FILE)
         self._before = b""
         self._read: dict[str, NDArray[np.void]] = {}
+        self._cut: frozenset[str] = frozenset()
+        """Threads of which the last copy lacks records of its time."""
+        self._compacted: dict[str, tuple[int, NDArray[np.void]]] = {}
+        """Thread -> index and newest records of its last segment that was read in its compacted form."""
         self._seen_before = _NOT_SEEN
 
     def latest(self) -> RankRecords | None:
@@ -126,7 +132,8 @@ class RankCopier:
         names = records["name"][np.isin(records["kind"], NAMED_KINDS)]
         groups = records["group"][np.isin(records["kind"], GROUPED_KINDS)]
         segments = {
-            segment_path(Path(), thread=thread, index=0).name: segment_content(kept) for thread, kept in threads.items()
+            segment_path(Path(), thread=thread, index=0).name: segment_content(kept, cut=thread in self._cut)
+            for thread, kept in threads.items()
         }
         lines = {NAMES_FILE: self._names.of(names), GROUPS_FILE: self._groups.of(groups)}
         copy = RankCopy(rank=self._rank, files={RANK_FILE: card, **lines, **segments})
@@ -136,20 +143,63 @@ class RankCopier:
     def _threads(self) -> dict[str, NDArray[np.void]]:
         """Thread -> its last records, the training thread first. Empty threads are left out."""
         newest: dict[str, int] = {}
-        for path in self._directory.glob(f"*{SEGMENT}"):
+        written: set[str] = set()
+        for path in self._directory.iterdir():
             thread, index = thread_and_index(path)
-            newest[thread] = max(index, newest.get(thread, 0))
-        chosen = sorted(newest, key=lambda thread: (thread != MAIN, thread))[: 1 + MAX_OTHER_THREADS]
+            if index >= 0 and path.suffix in (SEGMENT, COMPACTED):
+                newest[thread] = max(index, newest.get(thread, 0))
+                written |= {thread} if path.suffix == SEGMENT else set()
+        in_order = sorted(newest, key=lambda thread: (thread != MAIN, thread not in written, thread))
+        chosen = in_order[: 1 + MAX_OTHER_THREADS]  # one that ended may have its last records in compacted form only
         read = {
-            thread: _newest_records(
-                self._directory, thread, newest[thread], count=MAX_RECORDS if thread == MAIN else MAX_OTHERS
-            )
+            thread: self._newest_records(thread, newest[thread], count=MAX_RECORDS if thread == MAIN else MAX_OTHERS)
             for thread in chosen
         }
-        self._read = read
-        since_ns = max((last_instant_ns(records) for records in read.values()), default=0) - KEPT_NS
-        kept = {thread: records[_is_kept(records, since_ns=since_ns)] for thread, records in read.items()}
+        self._read = {thread: records for thread, (records, _) in read.items()}
+        since_ns = max((last_instant_ns(records) for records in self._read.values()), default=0) - KEPT_NS
+        self._cut = frozenset(
+            thread
+            for thread, (records, are_all) in read.items()
+            if not are_all and first_written_ns(records) > since_ns
+        )
+        kept = {thread: records[_is_kept(records, since_ns=since_ns)] for thread, records in self._read.items()}
         return {thread: records for thread, records in kept.items() if len(records)}
+
+    def _newest_records(self, thread: str, index: int, *, count: int) -> tuple[NDArray[np.void], bool]:
+        """The newest records of a thread, and the first of each read segment: it holds the clock. And whether these
+        are all that the thread has.
+
+        A segment that was just begun is completed from the one before.
+        """
+        parts: list[NDArray[np.void]] = []
+        missing, are_all = count, False
+        for number in (index, index - 1):
+            if number < 0 or missing <= 0:
+                break
+            try:
+                records, is_whole = self._end_of(thread, number, count=missing)
+            except (OSError, RunDirectoryError, MissingDependencyError):
+                break  # it was deleted, or records of it were
+            parts.insert(0, records)
+            missing -= len(records)
+            are_all = is_whole and number == 0
+        records = np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *parts])
+        return records[plausible(records)], are_all
+
+    def _end_of(self, thread: str, index: int, *, count: int) -> tuple[NDArray[np.void], bool]:
+        """The newest records of a segment, and whether these are all of it. It is compacted once it is full.
+
+        Raises OSError, RunDirectoryError or MissingDependencyError if it cannot be read, or was thinned.
+        """
+        path = segment_path(self._directory, thread=thread, index=index)
+        try:
+            return _end_of_segment(path, count=count)
+        except FileNotFoundError:
+            if self._compacted.get(thread, (-1,))[0] != index:
+                self._compacted[thread] = index, _whole_compacted(path.with_suffix(COMPACTED))
+        records = self._compacted[thread][1]
+        is_whole = len(records) <= count
+        return (records if is_whole else np.concatenate([records[:1], records[-count:]])), is_whole
 
 
 Decoded = TypeVar("Decoded")
@@ -209,33 +259,20 @@ def lines_of(values: Mapping[int, Any]) -> bytes:
     return content
 
 
-def _newest_records(directory: Path, thread: str, index: int, *, count: int) -> NDArray[np.void]:
-    """The newest records of a thread, and the first of each read segment: it holds the clock.
-
-    A segment that was just begun is completed from the one before.
-    """
-    parts: list[NDArray[np.void]] = []
-    missing = count
-    for number in (index, index - 1):
-        if number < 0 or missing <= 0:
-            break
-        try:
-            records = _end_of_segment(segment_path(directory, thread=thread, index=number), count=missing)
-        except OSError:
-            break  # it was deleted or compacted
-        parts.insert(0, records)
-        missing -= len(records)
-    records = np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *parts])
-    return records[plausible(records)]
+def _whole_compacted(path: Path) -> NDArray[np.void]:
+    """Records of a compacted segment. Raises like `read_compacted`, and RunDirectoryError if it was thinned."""
+    if is_thinned(path):
+        raise RunDirectoryError(f"{path} holds only a part of its records")
+    return read_compacted(path).records
 
 
-def _end_of_segment(path: Path, *, count: int) -> NDArray[np.void]:
+def _end_of_segment(path: Path, *, count: int) -> tuple[NDArray[np.void], bool]:
     begun = num_begun(path)
     first = max(begun - count, 0)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         records = records_at(descriptor, first, begun - first)
-        return np.concatenate([records_at(descriptor, 0, 1), records]) if first else records
+        return (np.concatenate([records_at(descriptor, 0, 1), records]) if first else records), not first
     finally:
         os.close(descriptor)
 
