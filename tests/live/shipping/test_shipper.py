@@ -17,6 +17,7 @@ from traincope.record.segments.writer import CAPACITY
 from traincope.store import RECORD_DTYPE, read_run
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.job.witness import Heard, witness_directory, write_heard
+from traincope.store.layout import HEARD_FILE
 from traincope.store.places.ship_notes import is_shipped, left_notes, shipping_problems
 from traincope.store.segments.segments import HEADER_BYTES, SegmentFile, segment_content
 from traincope.topology import Host
@@ -247,6 +248,35 @@ def test_copies_are_shipped_of_hosts_that_may_be_lost(run: Path, host: Host, tmp
     write_heard(of_other, replace(silent, host=host, witness=OTHER))
     shipping.round(last=True)
     assert not (there / "attempt-000" / of_other.relative_to(attempt)).exists()
+
+
+@pytest.mark.parametrize("lost", ["directory", "note", "damaged note", "silent"])
+def test_copies_of_a_lost_host_that_vanish_here_stay_there(run: Path, host: Host, tmp_path: Path, lost: str) -> None:
+    there, attempt = tmp_path / "there", run / "attempt-000"
+    shipping, _ = shipper(run, host, there)
+    directory = witness_directory(attempt, OTHER, witness=host)
+    copy = directory / "rank-00007" / "main-00003.seg"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"copy")
+    silent = Heard(host=OTHER, witness=host, heard_wall_ns=1, silent_ns=5_000_000_000)
+    write_heard(directory, silent)
+    shipping.round()
+    if lost == "directory":
+        shutil.rmtree(directory)
+    elif lost == "note":
+        (directory / HEARD_FILE).unlink()
+    elif lost == "damaged note":
+        (directory / HEARD_FILE).write_text("{")
+    else:
+        copy.unlink()
+    shipping.round()
+    arrived = there / "attempt-000" / copy.relative_to(attempt)
+    assert arrived.read_bytes() == b"copy"
+    assert (arrived.parents[1] / HEARD_FILE).is_file()
+    directory.mkdir(parents=True, exist_ok=True)
+    write_heard(directory, replace(silent, silent_ns=0))
+    shipping.round()
+    assert not arrived.exists()
 
 
 def test_files_of_another_host_are_not_shipped(run: Path, tmp_path: Path) -> None:

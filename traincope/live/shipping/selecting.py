@@ -149,6 +149,13 @@ def _attempt_pieces(attempt: Path, host: Host, *, run: Path) -> Iterator[Piece]:
             yield from _pieces(directory, run=run)
 
 
+def copies_of_answering_hosts(attempt: Path) -> Iterator[Path]:
+    """The directories of copies that are of no use any more: their hosts answer, or took leave. A directory whose note
+    is gone or cannot be read is not one of them.
+    """
+    return (path for heard, path in witnessed_hosts(attempt) if not _is_silent(heard))
+
+
 def _is_silent(heard: Heard) -> bool:
     """True if the host may be lost: the copies of its records are of use only then."""
     return not heard.farewell and (heard.closed or heard.silent_ns >= SILENCE_NS)

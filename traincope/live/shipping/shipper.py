@@ -16,7 +16,14 @@ from traincope.errors import RunDirectoryError
 from traincope.live.shipping.exchange import missing_lines, renumbered, with_lines
 from traincope.live.shipping.journal import Journal, journal_path
 from traincope.live.shipping.limits import Rate, ShipSettings
-from traincope.live.shipping.selecting import LAUNCH_FILE, SHARED, WORDS, Piece, host_pieces
+from traincope.live.shipping.selecting import (
+    LAUNCH_FILE,
+    SHARED,
+    WORDS,
+    Piece,
+    copies_of_answering_hosts,
+    host_pieces,
+)
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
 from traincope.store.layout import (
@@ -185,16 +192,30 @@ class Shipper:
         """Remove files that this host shipped, and that are gone here: a segment that was compacted or given up, stacks
         of a rank that has ended, a directory of before the rank had its place, copies of a host that answers again.
 
-        A file that was lost here, as one that a cleaner of /tmp removed, stays there.
+        A file that was lost here, as one that a cleaner of /tmp removed, stays there. So do copies of a host unless
+        it is known to answer again: they may be all that is left of its last records.
         """
         readable = {_folder(name) for name in present}
+        answering = self._copies_of_answering_hosts()
         for name in sorted(self._journal.shipped.keys() - present):
             is_copy, is_provisional = _is_copy(name), name.startswith(PROVISIONAL)
-            if not (is_copy or is_provisional) and (_folder(name) not in readable or _is_lost(name, present)):
+            if is_copy:
+                is_kept = not any(name.startswith(f"{folder}/") for folder in answering)
+            else:
+                is_kept = not is_provisional and (_folder(name) not in readable or _is_lost(name, present))
+            if is_kept:
                 continue
             if is_copy or PurePosixPath(name).name not in KEPT:
                 self._target.remove(name)
             del self._journal.shipped[name]
+
+    def _copies_of_answering_hosts(self) -> list[str]:
+        """Names of their directories at the destination."""
+        number = self._journal.attempts.get(self._attempt)
+        if number is None:
+            return []
+        folders = copies_of_answering_hosts(attempt_directory(self._run, self._attempt))
+        return [self._renamed(folder.relative_to(self._run).as_posix(), number) for folder in folders]
 
     def _name_there(self, piece: Piece) -> str:
         if piece.attempt is None:
