@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -162,6 +163,19 @@ def test_bad_input_is_one_sentence(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["folded", "parquet", "perfetto-hosts"])
+def test_a_run_that_cannot_be_read_is_not_taken_for_the_target(export: Export, tmp_path: Path, to: str) -> None:
+    """A segment is a directory, which not even root can read as a file."""
+    shutil.copytree(DEMO, tmp_path / "run")
+    (segment, *_) = sorted((tmp_path / "run").glob("attempt-*/rank-00000/main-*"))
+    segment.unlink()
+    segment.mkdir()
+    done = export("run", "--to", to, "-o", "target")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith(f"traincope export: cannot read {segment}: Is a directory")
+    assert not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize("to", ["folded", "speedscope", "openmetrics", "parquet", "perfetto-hosts", "otlp"])
