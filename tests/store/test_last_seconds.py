@@ -14,7 +14,7 @@ from traincope.live.peers.copies.witnessing import Witness, copy_message
 from traincope.live.peers.network.members import Member
 from traincope.store import read_run
 from traincope.store.layout import RANK_FILE, attempt_directory
-from traincope.store.segments.segments import read_segment, segment_content
+from traincope.store.segments.segments import last_instant_ns, read_segment, segment_content
 from traincope.timeline import build_timeline, each_rank
 from traincope.topology import Host
 
@@ -61,6 +61,23 @@ def test_ranks_that_are_read_one_by_one_have_the_same_records(shipped: Path) -> 
     assert by_rank.thread("main").tobytes() == whole.thread("main").tobytes()
     assert by_rank.names == whole.names
     assert timeline.steps == build_timeline(read_run(shipped)).ranks[0].steps
+
+
+def test_a_thread_that_may_have_a_hole_is_not_continued_and_named(shipped: Path) -> None:
+    """A round of shipping was cut: all of `thread-1` arrived, and `main` up to step 5. The copy begins with step 8."""
+    (path,) = shipped.glob("attempt-000/witness/*/rank-00000/main-*.seg")
+    records = read_segment(path).records
+    steps = np.flatnonzero(records["kind"] == Kind.STEP)
+    path.write_bytes(segment_content(records[int(steps[8]) :], cut=True))
+    other = records[-1:].copy()
+    other["start_ns"] = other["end_ns"] = last_instant_ns(records) - 1
+    (rank_of(shipped) / "thread-1-00000.seg").write_bytes(segment_content(other))
+    run = read_run(shipped)
+    assert run.problems == (
+        "the last records of thread main of rank 0 are left out: another host has a copy of them, but records before "
+        "them may be missing",
+    )
+    assert [step.number for step in build_timeline(run).ranks[0].steps] == list(range(6))
 
 
 def test_without_copies_they_are_missing(shipped: Path) -> None:

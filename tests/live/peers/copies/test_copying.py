@@ -130,6 +130,20 @@ def test_a_fresh_segment_is_completed_from_a_compacted_one(two_segments: Path, t
     assert compacted.records.tobytes() == before.records[:-3].tobytes()
 
 
+def test_of_a_compacted_segment_only_the_newest_records_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "run", monkeypatch, steps=20, spans=MAX_RECORDS // 10)
+    directory = rank_of(tmp_path / "run")
+    before = main_of(RankCopier(directory, rank=0).changed(), tmp_path)
+    compact(directory / "main-00000.seg")
+    after = main_of(RankCopier(directory, rank=0).changed(), tmp_path)
+    assert len(before.records) == MAX_RECORDS + 1
+    assert after.records.tobytes() == before.records.tobytes()
+    assert before.cut
+    assert after.cut
+
+
 @pytest.mark.parametrize("lost", ["removed", "thinned"])
 def test_a_copy_without_the_segment_before_claims_less(two_segments: Path, tmp_path: Path, lost: str) -> None:
     path = two_segments / "main-00000.seg"

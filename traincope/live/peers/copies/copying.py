@@ -144,7 +144,7 @@ class RankCopier:
         """Thread -> its last records, the training thread first. Empty threads are left out."""
         newest: dict[str, int] = {}
         written: set[str] = set()
-        for path in self._directory.iterdir():
+        for path in self._directory.glob("*-*"):
             thread, index = thread_and_index(path)
             if index >= 0 and path.suffix in (SEGMENT, COMPACTED):
                 newest[thread] = max(index, newest.get(thread, 0))
@@ -196,7 +196,7 @@ class RankCopier:
             return _end_of_segment(path, count=count)
         except FileNotFoundError:
             if self._compacted.get(thread, (-1,))[0] != index:
-                self._compacted[thread] = index, _whole_compacted(path.with_suffix(COMPACTED))
+                self._compacted[thread] = index, _end_of_compacted(path.with_suffix(COMPACTED))
         records = self._compacted[thread][1]
         is_whole = len(records) <= count
         return (records if is_whole else np.concatenate([records[:1], records[-count:]])), is_whole
@@ -259,11 +259,15 @@ def lines_of(values: Mapping[int, Any]) -> bytes:
     return content
 
 
-def _whole_compacted(path: Path) -> NDArray[np.void]:
-    """Records of a compacted segment. Raises like `read_compacted`, and RunDirectoryError if it was thinned."""
+def _end_of_compacted(path: Path) -> NDArray[np.void]:
+    """The newest records of a compacted segment, as many as a copy may need, and its first.
+
+    Raises like `read_compacted`, and RunDirectoryError if it was thinned.
+    """
+    records = read_compacted(path).records
     if is_thinned(path):
         raise RunDirectoryError(f"{path} holds only a part of its records")
-    return read_compacted(path).records
+    return records if len(records) <= MAX_RECORDS else np.concatenate([records[:1], records[-MAX_RECORDS:]])
 
 
 def _end_of_segment(path: Path, *, count: int) -> tuple[NDArray[np.void], bool]:
