@@ -1,10 +1,12 @@
 """Own records of a rank with copies after them: nothing is joined over a hole, and no late record is lost."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.events import Kind
-from traincope.store.segments.joining import MAX_RECORDS, continued, held_since_ns
+from traincope.store.segments.joining import MAX_RECORDS, continued, held_since_ns, in_one
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords
 
 S = 1_000_000_000
@@ -76,3 +78,9 @@ def test_a_copy_that_is_marked_as_cut_holds_only_what_follows_its_first_record()
     few = each_second(100, 103)
     assert held_since_ns([segment("main", few)]) == round(97.5 * S)
     assert held_since_ns([segment("main", few, cut=True)]) >= 100 * S
+
+
+def test_copies_of_an_earlier_chain_come_before_later_ones_whatever_their_index() -> None:
+    earlier = replace(segment("main", each_second(20, 25)), index=3)
+    (main,) = in_one([segment("main", each_second(50, 55)), earlier])
+    assert starts_s((main,), "main") == [*range(50, 55)]

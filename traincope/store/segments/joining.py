@@ -24,7 +24,8 @@ MAX_RECORDS, MAX_OTHERS = 3_840, 512
 MARGIN = 16
 """A copy with nearly so many records may be cut off: some that were read may have been left out."""
 NUM_FIRST = 16
-"""Of so many first records of a copy, at least one was written when it began: others are written after the fact."""
+"""The latest begin of so many first records bounds from when on a thread has all. Those of a device are written after
+the fact, and nearly in the order of their begins."""
 
 
 def joined(before: NDArray[np.void], new: NDArray[np.void]) -> NDArray[np.void]:
@@ -56,7 +57,7 @@ def first_written_ns(records: NDArray[np.void]) -> int:
 
 
 def in_one(copies: Iterable[SegmentRecords]) -> tuple[SegmentRecords, ...]:
-    """Join successive copies of a rank: one segment per thread, from the last gap on. Their index is their order."""
+    """Join successive copies of a rank: one segment per thread, from the last gap on."""
     return _chain(copies)[1]
 
 
@@ -111,14 +112,16 @@ def _is_hole(own: Sequence[SegmentRecords], copy: SegmentRecords, *, since_ns: i
 
 
 def _chain(copies: Iterable[SegmentRecords]) -> tuple[int, tuple[SegmentRecords, ...]]:
-    """Join successive copies after the last gap between two. Also returns from which instant on they hold all."""
+    """Join successive copies after the last gap between two. Also returns from which instant on they hold all.
+
+    Records of one copy have the same index. Copies of an earlier chain, with other indices, may still be there.
+    """
     by_index: dict[int, list[SegmentRecords]] = {}
     for copy in copies:
         by_index.setdefault(copy.index, []).append(copy)
     result: dict[str, SegmentRecords] = {}
     since_ns = last_ns = 0
-    for index in sorted(by_index):
-        latest = by_index[index]
+    for latest in sorted(by_index.values(), key=lambda each: max(map(_last_ns, each))):
         if (held_ns := held_since_ns(latest)) > last_ns or not result:
             result, since_ns = {}, held_ns
         last_ns = max(map(_last_ns, latest))
