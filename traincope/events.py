@@ -275,7 +275,7 @@ class Flag(IntFlag):
     BATCHED = 2048
     """A STALL of the device for a message that runs in one batch with the message before it."""
     BY_BACKWARD = 4096
-    """A step that is a number of backward calls: no update of the weights was seen, so its true borders are unknown."""
+    """A step whose true borders are unknown: no update of the weights was seen, or only signs that leave a doubt."""
 
 
 DEVICE_MESSAGE = Flag.DEVICE | Flag.POINT_TO_POINT

@@ -42,7 +42,7 @@ class Step:
     guessed: bool = False
     """The step's borders were guessed from the training's actions, without `run.step()`."""
     by_backward: bool = False
-    """The step is a number of backward calls: its true borders are unknown (`Flag.BY_BACKWARD`)."""
+    """No certain sign of an update ended the step: its true borders are unknown (`Flag.BY_BACKWARD`)."""
     detailed: bool = False
     """The step was recorded in detail: with its collectives, waits and pipeline actions."""
     requested: bool = False

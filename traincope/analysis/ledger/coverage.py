@@ -19,7 +19,7 @@ def guessed_steps(timeline: Timeline) -> int:
 
 
 def backward_steps(timeline: Timeline) -> int:
-    """Count the steps that are only numbers of backward calls on some rank: the true number of steps is unknown."""
+    """Count the steps without a certain sign of an update on some rank: the true number of steps is unknown."""
     return len({step.number for rank in timeline.ranks for step in rank.steps if step.by_backward})
 
 

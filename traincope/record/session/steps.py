@@ -6,7 +6,8 @@ without modules shows neither: there the end of the anchor's step begins the nex
 
 If no optimizer is seen to step (torch.compile has compiled its step, or it is not a torch optimizer), zeroing the
 gradients after a backward marks the step. So does, without any torch optimizer, a change of the weights in place or the
-loss of their gradients. Without fetches and modules, such steps begin with a backward.
+loss of their gradients. Without fetches and modules, such steps begin with a backward. If these signs may also come
+from within a step, the step is marked as one whose borders are unknown.
 
 If none of these is seen, the steps are unknown. Then whole backward calls count as steps, from the seventeenth on, and
 are marked as such. If a torch optimizer exists, it may accumulate gradients; then backward calls count only after more
@@ -20,7 +21,7 @@ from time import monotonic_ns
 
 from traincope.events import BLOCK_STEPS, NO_STEP, Flag, Kind
 from traincope.record.instrumentation.guard import guard, meter
-from traincope.record.instrumentation.weight_versions import WeightVersions
+from traincope.record.instrumentation.weight_versions import Update, WeightVersions
 from traincope.record.segments.slots import Slot, add_flag, end_step
 from traincope.record.segments.writer import Shared, ThreadWriter
 from traincope.record.session.step_anchor import StepAnchor
@@ -68,8 +69,10 @@ class Steps:
         self._weights = WeightVersions()
         self._update_seen = False
         """True if an optimizer, zeroed gradients, changed weights or a gradient scaler ever showed an update."""
+        self._weights_show = False
+        """True if the weights ever showed an update for certain, so a last step without this sign is in doubt."""
         self._by_backward = False
-        """True if only the number of backward calls shows that the open step is over."""
+        """True if the open step is over only by the number of backward calls, or by signs that leave a doubt."""
         self._holds_optimizer: bool | None = None
         """True if this process holds a torch optimizer. None before the search."""
         self._in_schedule = self._schedule_trained = False
@@ -125,10 +128,15 @@ class Steps:
 
         A compiled step of an optimizer may change them in parts, with work in between: its zeroed gradients decide.
         """
-        if self._optimizer_begun or not self._backwards or not self._weights.are_updated() or self._has_optimizer():
+        if self._optimizer_begun or not self._backwards:
             return
-        self._backwards_per_step = MAX_ACCUMULATION
-        self._end_work()
+        update = self._weights.find_update()
+        if update is Update.NONE or self._has_optimizer():
+            return
+        self._end_work(by_backward=update is Update.LIKELY)
+        if update is Update.CERTAIN:
+            self._weights_show = True
+            self._backwards_per_step = min(max(self._backwards_per_step, 2 * self._backwards), MAX_ACCUMULATION)
         self._backwards = 0
 
     def update_ended(self) -> bool:
@@ -259,7 +267,9 @@ class Steps:
             self._close(flag=Flag.PARTIAL)
             return
         self._look_at_weights()
-        self._by_backward = self._by_backward or (self._backwards > 1 and not self._update_seen)
+        if not self._optimizer_begun:
+            in_doubt = self._backwards > 0 if self._weights_show else self._backwards > 1 and not self._update_seen
+            self._by_backward = self._by_backward or in_doubt
         self._close(flag=0 if self._explicit else Flag.GUESSED)
 
     def end_training(self) -> None:

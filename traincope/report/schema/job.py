@@ -18,7 +18,7 @@ class Run(TypedDict):
     guessed_steps: int
     """Number of steps whose boundaries were inferred from the training, without `run.step()`."""
     backward_steps: int
-    """Number of steps that are only numbers of backward calls; unless it is 0, the number of steps is unknown."""
+    """Number of steps without a certain sign of an update; unless it is 0, the number of steps is unknown."""
     step_ns: int | None
     """Median wall time of a step without evaluation, over ranks and steps."""
     start: Annotated[int, result.started_wall_ns]

@@ -112,7 +112,7 @@ def steps(document: Document) -> str:
     """The number of steps, and how many of them were recorded in detail, if not all."""
     unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
     num_steps = document["run"]["steps"]
-    counted = count(num_steps, "step") + (", counted by backward calls" if document["run"]["backward_steps"] else "")
+    counted = count(num_steps, "step") + (", true number unknown" if document["run"]["backward_steps"] else "")
     return counted + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
 
 

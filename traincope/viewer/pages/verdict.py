@@ -117,7 +117,8 @@ def _data_quality(asked: Asked) -> list[str]:
     if run["missing_ranks"]:
         lines.append(f"no records from {numbers(run['missing_ranks'], 'rank')}")
     if run["backward_steps"]:
-        lines.append("the number of steps is unknown: backward calls count as steps; call run.step() once per step")
+        unsure = count(run["backward_steps"], "step")
+        lines.append(f"the number of steps is unknown: {unsure} without a sure update; call run.step() once per step")
     elif run["guessed_steps"]:
         lines.append(f"boundaries of {count(run['guessed_steps'], 'step')} are inferred from the training loop")
     if run["excluded_steps"]:

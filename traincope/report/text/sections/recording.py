@@ -259,9 +259,10 @@ def _unmatched_collectives(probes: list[Probe]) -> Iterator[Text]:
 
 def _guessed(run: Run) -> Iterator[Text]:
     if run["backward_steps"]:
+        unsure = count(run["backward_steps"], "step")
         yield text(
-            "the number of steps is unknown: no update of the weights was seen, so backward calls count as steps, and "
-            "the first step has many of them; call run.step() once per step",
+            f"the number of steps is unknown: {unsure} without a certain sign of an update of the weights may be parts "
+            "of steps, or several steps; call run.step() once per step",
             style=SEVERE,
         )
     elif run["guessed_steps"]:
