@@ -74,6 +74,11 @@ class WeightVersions:
             noted.got_gradient = noted.got_gradient or gradient not in (None, noted.gradient)
             noted.gradient = gradient
 
+    @property
+    def are_alive(self) -> bool:
+        """Return whether the training still holds a noted weight."""
+        return any(noted.reference() is not None for noted in self._noted)
+
     def find_update(self) -> Update:
         """Return the evidence of an update since the weights were noted.
 

@@ -69,8 +69,8 @@ class Steps:
         self._weights = WeightVersions()
         self._update_seen = False
         """True if an optimizer, zeroed gradients, changed weights or a gradient scaler ever showed an update."""
-        self._weights_show = False
-        """True if the weights ever showed an update for certain, so a last step without this sign is in doubt."""
+        self._longest_shown = 0
+        """Most backward calls of a step whose update the weights showed for certain. 0: they never did."""
         self._by_backward = False
         """True if the open step is over only by the number of backward calls, or by signs that leave a doubt."""
         self._holds_optimizer: bool | None = None
@@ -135,7 +135,7 @@ class Steps:
             return
         self._end_work(by_backward=update is Update.LIKELY)
         if update is Update.CERTAIN:
-            self._weights_show = True
+            self._longest_shown = max(self._longest_shown, self._backwards)
             self._backwards_per_step = min(max(self._backwards_per_step, 2 * self._backwards), MAX_ACCUMULATION)
         self._backwards = 0
 
@@ -267,9 +267,7 @@ class Steps:
             self._close(flag=Flag.PARTIAL)
             return
         self._look_at_weights()
-        if not self._optimizer_begun:
-            in_doubt = self._backwards > 0 if self._weights_show else self._backwards > 1 and not self._update_seen
-            self._by_backward = self._by_backward or in_doubt
+        self._by_backward = self._by_backward or self._ends_in_doubt()
         self._close(flag=0 if self._explicit else Flag.GUESSED)
 
     def end_training(self) -> None:
@@ -277,6 +275,17 @@ class Steps:
         self._look_at_weights()
         if self._anchor_stepped and not self._explicit:
             self.finish()
+
+    def _ends_in_doubt(self) -> bool:
+        """Return whether the run ends in backward calls that may be several steps, or part of one.
+
+        A training that has returned may have freed its weights before they could show its last update.
+        """
+        if self._optimizer_begun:
+            return False
+        if self._longest_shown:
+            return self._backwards > (0 if self._weights.are_alive else self._longest_shown)
+        return self._backwards > 1 and not self._update_seen
 
     def _open(self) -> None:
         self._shared.step = self._next
