@@ -35,9 +35,9 @@ class TorchTitanMetrics:
         guard(self._log_tokens)()
         return bool(self._processor.should_log(step))
 
-    def log(self, step: int, *values: Any, extra_metrics: dict[str, Any] | None = None) -> None:
-        guard(self._log)(values, extra_metrics or {})
-        self._processor.log(step, *values, extra_metrics=extra_metrics)
+    def log(self, step: int, *values: Any, **named: Any) -> None:
+        guard(self._log)(values, named.get("extra_metrics") or {})
+        self._processor.log(step, *values, **named)
         self._tokens = self._processor.ntokens_since_last_log
 
     def close(self) -> None:
