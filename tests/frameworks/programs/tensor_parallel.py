@@ -1,6 +1,7 @@
 """Tensor parallelism of feed-forward blocks by `parallelize_module`. With four ranks, FSDP2 over the other axis."""
 
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -56,4 +57,5 @@ def main(directory: str) -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     main(sys.argv[1])
+    time.sleep(0.5)  # a thread of gloo that lets go of its last work while Python ends aborts the process
     dist.destroy_process_group()
