@@ -2,7 +2,6 @@
 
 import json
 import queue
-import socket
 import subprocess
 import threading
 import time
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 START_SECONDS = 120.0
 
@@ -45,11 +46,6 @@ class Prometheus(Server):
     def wait_for(self, expression: str) -> None:
         """Repeat until the result is not empty."""
         wait(lambda: bool(self.query(expression)), description=expression)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.dashboards.fake_grafana import TOKEN, FakeGrafana, serving
-from tests.dashboards.servers import free_port
+from tests.ports import free_port
 from traincope.errors import ServerError, UsageError
 from traincope_dashboards.grafana import Grafana
 from traincope_dashboards.panels.board import Look

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboards.servers import free_port
 from tests.debian import PATH, installed
+from tests.ports import free_port
 
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 """Program -> Debian's package."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.dashboards.servers import free_port
 from tests.launchers.launches import NOTEBOOK, TRAINING, Launch, Words, plain, torchrun
+from tests.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
 

@@ -14,8 +14,8 @@ import pytest
 import traincope
 from tests.cli.launch_files.emitted import emitted, write_inputs
 from tests.cli.test_commands import ENVIRONMENT
-from tests.dashboards.servers import free_port
 from tests.live.processes import until
+from tests.ports import free_port
 from traincope.engine.checkpoint.places.directory import complete_checkpoints
 
 HOSTS_ENVIRONMENT = {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

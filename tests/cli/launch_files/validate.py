@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cli.launch_files.emitted import emitted, write_inputs
-from tests.dashboards.servers import free_port
 from tests.debian import installed
 from tests.environments import environment
+from tests.ports import free_port
 
 OPTIONS = ("--spare-nodes", "1", "--max-restarts", "3", "--on-hang", "exit", "--peer-key", "a-key")
 

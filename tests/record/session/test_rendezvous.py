@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ import torch.distributed as dist
 
 import traincope
 from tests.distributed.ranks.pool import Pool
+from tests.ports import free_port
 from traincope.events import CLEAN
 from traincope.record.session.identity import identify
 from traincope.record.session.options import Options, resolved_witness
@@ -145,11 +145,6 @@ def test_the_ranks_of_a_job_share_a_key_only_if_it_is_wanted(tmp_path: Path, two
 
 def test_a_store_on_disk_gets_no_key(tmp_path: Path, two_ranks: Pool) -> None:
     assert two_ranks.run(keys, tmp_path / "run", "on", None) == [None, None]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 KILLED_BEFORE_THE_GROUP = """
