@@ -48,7 +48,7 @@ OURS = MEASURED.format(
 import tempfile
 from traincope.analysis.kernels.gpu_partition import partition
 from traincope.ingest import read_kineto
-from traincope.store.traces import write_trace
+from traincope.store.side_tables.traces import write_trace
 """,
     work="""
 traced = read_kineto(trace)

@@ -24,7 +24,7 @@ from tests.bench import scrape
 from tests.bench.growing import GrowingRun
 from tests.bench.synthetic import Size, write_large_run
 from traincope.store.layout import rank_directory
-from traincope.store.rows import Row, read_rows
+from traincope.store.side_tables.rows import Row, read_rows
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 RANKS = 8

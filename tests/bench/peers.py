@@ -29,7 +29,7 @@ from traincope.analysis.kernels.gpu_partition import partition
 from traincope.analysis.kernels.queue_length import queue_lengths
 from traincope.arrays import Bools, Ints
 from traincope.ingest import read_kineto
-from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
 from traincope.timeline.device.traced import traced_gpus
 from traincope.timeline.device.works import NO_CALL, compute_stream, gpus, is_communication
 from traincope.timeline.device.works import works as traced_works

@@ -11,7 +11,7 @@ from traincope.errors import DataError, UsageError
 from traincope.ingest import find_traces, import_traces, importing
 from traincope.store import read_run
 from traincope.store.redaction import redact
-from traincope.store.traces import read_trace
+from traincope.store.side_tables.traces import read_trace
 from traincope.timeline import open_run
 
 

@@ -16,7 +16,7 @@ from traincope.cli.main import main
 from traincope.errors import DataError, UsageError
 from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot, read_memory_snapshot
 from traincope.report import to_document
-from traincope.store.memory_snapshots import DeviceMemory
+from traincope.store.side_tables.memory_snapshots import DeviceMemory
 
 MIB = 1 << 20
 Raw = dict[str, Any]

@@ -18,7 +18,7 @@ from traincope.analysis import Analysis, Fault, analyze
 from traincope.events import Kind, Phase
 from traincope.live.window import RankState, RankStatus, Window
 from traincope.store import RankRecords, RunRecords
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import build_timeline
 
 MS = 1_000_000

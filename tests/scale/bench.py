@@ -27,7 +27,7 @@ from tests.scale.program import Program, balanced, read_program
 from tests.scale.recording import record_stages
 from tests.scale.replay import Plan, replay
 from traincope.store.layout import ROWS_FILE
-from traincope.store.row_thinning import COMPRESSION, PLAIN_ROWS
+from traincope.store.side_tables.row_thinning import COMPRESSION, PLAIN_ROWS
 from traincope.summaries.reading import MANY_RANKS
 
 SIZES = (64, 256, 1024, 2048)

@@ -26,8 +26,8 @@ from traincope.store.layout import (
     rank_directory,
     segment_path,
 )
-from traincope.store.rows import Row, append_rows
 from traincope.store.segments.segments import segment_content
+from traincope.store.side_tables.rows import Row, append_rows
 
 BEGAN_NS = 1_790_000_000_000_000_000
 NOTICED_NS = 60_000_000_000

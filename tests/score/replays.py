@@ -24,11 +24,11 @@ from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs
 from traincope.events import OPEN, Flag, Phase
+from traincope.live.node.noticing.watchdog import Watchdog
 from traincope.live.node.rank import RankTail
-from traincope.live.node.watchdog import Watchdog
 from traincope.live.window import RankState, RankStatus
 from traincope.store import Look, RankRecords
-from traincope.store.rows import Row as StepRow
+from traincope.store.side_tables.rows import Row as StepRow
 from traincope.timeline import build_timeline
 from traincope.timeline.collectives.instances import match_instances
 

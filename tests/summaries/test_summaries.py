@@ -28,8 +28,8 @@ from traincope.store.layout import (
     segment_path,
 )
 from traincope.store.lines import dense_groups, read_groups, read_numbered
-from traincope.store.rows import Row, append_rows
 from traincope.store.segments.segments import RECORD_DTYPE, read_segment, segment_content
+from traincope.store.side_tables.rows import Row, append_rows
 from traincope.summaries import Summaries, job_summary, read_summaries
 from traincope.summaries.last_records import LAST_RECORDS
 from traincope.summaries.rank import summarise_rank

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from traincope.events import Work
-from traincope.store.traces import UNKNOWN, Lane, Trace, TraceCollective, TraceGroup, TraceInfo
+from traincope.store.side_tables.traces import UNKNOWN, Lane, Trace, TraceCollective, TraceGroup, TraceInfo
 
 Value = TypeVar("Value")
 

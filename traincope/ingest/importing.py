@@ -18,7 +18,7 @@ from traincope.ingest.traces.kineto import read_kineto
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
-from traincope.store.traces import KERNEL, Trace, TraceInfo, write_trace
+from traincope.store.side_tables.traces import KERNEL, Trace, TraceInfo, write_trace
 from traincope.whole_files import written_aside
 
 RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,7})", re.IGNORECASE)

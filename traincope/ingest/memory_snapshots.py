@@ -17,7 +17,7 @@ from traincope.ingest.importing import rank_of
 from traincope.private_files import make_directory
 from traincope.store.job.flight import DAMAGED, PICKLE, NotPlainError, load_plain
 from traincope.store.layout import RANK_FILE, RUN_FILE, memory_file, rank_directory
-from traincope.store.memory_snapshots import AllocationSite, DeviceMemory, MemorySnapshot, write_snapshot
+from traincope.store.side_tables.memory_snapshots import AllocationSite, DeviceMemory, MemorySnapshot, write_snapshot
 from traincope.whole_files import written_aside
 
 ALLOCATED, INACTIVE = "active_allocated", "inactive"

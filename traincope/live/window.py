@@ -9,7 +9,7 @@ from traincope.analysis import Analysis
 from traincope.analysis.faults.faults import Fault
 from traincope.store import RankRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 from traincope.timeline.collectives.elsewhere import Elsewhere
 
 

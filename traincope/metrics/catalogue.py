@@ -4,7 +4,7 @@ Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made fr
 """
 
 from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Fold, Metric, Type, Unit
-from traincope.store.rows import STEP_BUCKETS
+from traincope.store.side_tables.rows import STEP_BUCKETS
 
 OTHER_NODES = "While a job runs, wait for other nodes' ranks counts as transfer, unless witness copies show it."
 """An agent sees only the ranks of its node."""

@@ -6,21 +6,21 @@
       requests.jsonl               windows that a person or an anomaly requested, one per line (`job/requests.py`)
       launcher.jsonl               ranks that did not end well, as `traincope train` or `run` saw them
       attempt-000/                 one launch of the job; a restart adds the next
-        operations.npz             the table of operations that the run was imported from (`operations.py`)
+        operations.npz             the table of operations that the run was imported from (`side_tables/operations.py`)
         hangs.jsonl                settled answers of the agents about hangs (`job/hang_notices.py`)
         rank-00000/
           rank.json                host, process, mesh coordinate, clock; replaced as a whole, last at a clean end
           names.jsonl              interned strings, one per line: [number, "name"]
           groups.jsonl             process groups, one per line: [number, {key, axis, rule, ranks}]
           details.jsonl            details of events, one per line: [number, {...}]
-          trace-000.npz            an imported kernel trace, as columns (`traces.py`)
+          trace-000.npz            an imported kernel trace, as columns (`side_tables/traces.py`)
           kernels-step-00000010.json   at level 3 the kernel trace of a step, as torch's profiler wrote it
           main-00000.seg           records of the training thread, oldest segment first
           thread-1-00000.seg       records of the first other thread that recorded events
           main-00000.parquet       the same as main-00000.seg, compacted by the node's agent after it was full
           state-checks.jsonl       checksums of parameters and optimizer state (`job/state_checks.py`)
-          rows.jsonl               ledger rows of the rank, one per finished step, by the node's agent (`rows.py`)
-          rows-old.jsonl.gz        older rows (`row_thinning.py`)
+          rows.jsonl               ledger rows, one per finished step, by the agent (`side_tables/rows.py`)
+          rows-old.jsonl.gz        older rows (`side_tables/row_thinning.py`)
           looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
           flight.json              torch's flight recorder, as it was then (`job/flight.py`)
           agent.log                the log of the agent, in the directory of the rank that started it

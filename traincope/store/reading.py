@@ -42,13 +42,13 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import dense_names, parse, read_groups, read_numbered, unknown_name
 from traincope.store.logbook import Logbook, read_logbook
-from traincope.store.operations import Operations, read_operations
 from traincope.store.places.fetched import local_copy
 from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.joining import continued, in_one
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last_instant_ns, recorder_events
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
+from traincope.store.side_tables.operations import Operations, read_operations
 from traincope.topology import Group
 
 SAME_LAUNCH_NS = 60_000_000_000

@@ -22,7 +22,7 @@ STEP, WALL, OWN = range(3)
 Number = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
 _Row = tuple[Number, Number, Number, Number, Number, dict[str, Number]]
 _decoder = msgspec.json.Decoder(_Row)
-"""Of a row of a single step, as `store/rows.py` writes it."""
+"""Of a row of a single step, as `store/side_tables/rows.py` writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

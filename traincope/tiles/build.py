@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traincope.analysis.kernels.kernel_classes import Family, kernel_class
 from traincope.arrays import Ints
 from traincope.events import Flag, Kind
-from traincope.store.traces import MEMORY, Trace
+from traincope.store.side_tables.traces import MEMORY, Trace
 from traincope.tiles.lanes import ACTIVITY, Lane, Registry, lanes, wait_classes
 from traincope.tiles.raster import covered_ns
 from traincope.tiles.storage import DOCUMENT_FILE, NOTHING, SPAN_DTYPE, WHOLE, Group, Header, Level, Row, TilesWriter

@@ -9,7 +9,7 @@ from traincope.errors import DataError, RunDirectoryError
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.store import RankRecords, RunRecords
 from traincope.store.layout import window_step
-from traincope.store.traces import Trace, read_trace
+from traincope.store.side_tables.traces import Trace, read_trace
 
 MAX_JSON_BYTES = 512 << 20
 """Limit for traces in JSON, which take some seconds to read. Further traces can be imported."""

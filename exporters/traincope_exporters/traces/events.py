@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from traincope.events import Kind
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import RankTimeline, Timeline, match_instances
 from traincope_exporters.traces.chrome import Args
 from traincope_exporters.traces.flows import Flows

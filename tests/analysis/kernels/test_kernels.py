@@ -12,7 +12,7 @@ from traincope.analysis.kernels.kernels import Kernels, kernels
 from traincope.analysis.kernels.overlap import Overlap
 from traincope.analysis.kernels.time_at_peak import Rated
 from traincope.events import Kind, Phase, Work
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import Traces, build_timeline
 
 

@@ -18,7 +18,7 @@ from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.ingest import read_kineto
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import build_timeline
 from traincope.timeline.device import with_device_records
 from traincope.timeline.device.traced import traced_gpus

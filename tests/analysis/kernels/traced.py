@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.timeline.build import rank, run
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import Timeline, Traces, build_timeline
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from traincope.figures.run.running import step_times, utilization_steps
 from traincope.figures.steps.ledger_steps import ledger_rows
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 
 def row(rank: int, step: int, **terms_ms: int) -> Row:

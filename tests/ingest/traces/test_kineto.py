@@ -16,7 +16,7 @@ from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
 from traincope.errors import DataError
 from traincope.ingest.traces import stream
 from traincope.ingest.traces.kineto import read_kineto
-from traincope.store.traces import Lane, Trace, TraceCollective, TraceGroup
+from traincope.store.side_tables.traces import Lane, Trace, TraceCollective, TraceGroup
 
 Layout = Callable[..., str]
 

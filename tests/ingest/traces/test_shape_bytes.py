@@ -13,7 +13,7 @@ from traincope.ingest import read_kineto
 from traincope.ingest.traces.events import Arguments
 from traincope.ingest.traces.recorded_call import recorded
 from traincope.ingest.traces.shape_bytes import Traffic, shape_bytes
-from traincope.store.traces import UNKNOWN
+from traincope.store.side_tables.traces import UNKNOWN
 
 BFLOAT16, FLOAT = "c10::BFloat16", "float"
 Shape = list[int]

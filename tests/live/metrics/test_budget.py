@@ -24,7 +24,7 @@ from traincope.live.window import Window
 from traincope.metrics import catalogue
 from traincope.metrics.catalogue import MAX_FOLDED_PER_RANK, MAX_SERIES_PER_RANK
 from traincope.metrics.metric import Fold
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 AXES = ("pp", "dp_replicate", "fsdp", "cp", "tp", "ep")
 SEEN_BY_A_HOST = ("data_wait", "checkpoint_stall", "gc", "compile", "sync", UNATTRIBUTED)

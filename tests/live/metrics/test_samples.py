@@ -15,7 +15,7 @@ from traincope.live.metrics.state import advance, begin
 from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.sample import Distribution
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 
 def test_the_ledger_sums_to_the_wall_time_without_the_warm_up_step() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from traincope.live.metrics.step_sums import MAX_STANDING, StepSums, Sum
 from traincope.store.job.attempts import Rollback
-from traincope.store.rows import MergedSteps, Row
+from traincope.store.side_tables.rows import MergedSteps, Row
 
 ROW = Row(rank=0, step=0, start_ns=0, wall_ns=10, own_ns=0, anomalous=False, terms={})
 FOUR = StepSums().with_rows(replace(ROW, step=step) for step in range(4))

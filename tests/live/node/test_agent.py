@@ -27,8 +27,8 @@ from traincope.metrics import catalogue
 from traincope.record.session.identity import this_host
 from traincope.store import read_run
 from traincope.store.layout import RANK_FILE, ROWS_FILE
-from traincope.store.row_thinning import HOUR_NS, merged_row
-from traincope.store.rows import append_rows, read_rows
+from traincope.store.side_tables.row_thinning import HOUR_NS, merged_row
+from traincope.store.side_tables.rows import append_rows, read_rows
 from traincope.timeline import open_run
 from traincope.topology import Host
 

@@ -20,7 +20,7 @@ from traincope.record.session.agent import start_agent
 from traincope.record.session.options import AGENT_VARIABLE
 from traincope.store import read_run
 from traincope.store.layout import ROWS_FILE
-from traincope.store.rows import read_rows
+from traincope.store.side_tables.rows import read_rows
 
 STEPS = 60
 

@@ -14,7 +14,7 @@ from tests.live.node.test_agent import offline_rows, rows_of
 from tests.live.processes import agents_of, kill_agents, lock_of, start_rank, the_agent_of, until
 from tests.live.recorded import rank_of
 from traincope.store.layout import AGENT_LOG, ROWS_FILE
-from traincope.store.rows import read_rows
+from traincope.store.side_tables.rows import read_rows
 
 
 @pytest.fixture

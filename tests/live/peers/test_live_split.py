@@ -11,7 +11,7 @@ from tests.live.peers.hosts import hosts, why_not
 from tests.live.peers.jobs import Job, started
 from traincope import analyze, open_run
 from traincope.metrics.values import step_rows
-from traincope.store.rows import Row, read_rows
+from traincope.store.side_tables.rows import Row, read_rows
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)

@@ -11,7 +11,7 @@ from tests.live.peers.test_live_split import TRANSFER, WAIT, merged
 from tests.score.hosts.training import LATE_SECONDS
 from traincope import analyze, open_run
 from traincope.metrics.values import step_rows
-from traincope.store.rows import Row, read_rows
+from traincope.store.side_tables.rows import Row, read_rows
 
 REASON = why_not()
 pytestmark = [pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.sweep, pytest.mark.timeout(1_500)]

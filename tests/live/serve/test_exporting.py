@@ -22,8 +22,8 @@ from traincope.live.window import Window
 from traincope.metrics.catalogue import JOB_TIME, LAST_STEP, LEDGER, OWN_TIME, STEP_DURATION, STEP_TIMES, STEPS, WALL
 from traincope.metrics.sample import Distribution, Sample
 from traincope.store.layout import ROWS_FILE, rank_directory
-from traincope.store.row_thinning import merged_row
-from traincope.store.rows import Row, append_rows
+from traincope.store.side_tables.row_thinning import merged_row
+from traincope.store.side_tables.rows import Row, append_rows
 
 JOB = "traincope-0-abc-000"
 

@@ -16,8 +16,8 @@ from tests.score.hosts.cases import MBIT_PER_SECOND, Case
 from tests.score.hosts.training import LATE_SECONDS
 from traincope.events import Kind
 from traincope.store import read_run
-from traincope.store.rows import read_rows
 from traincope.store.segments.segments import last_instant_ns
+from traincope.store.side_tables.rows import read_rows
 
 TRAINING = "tests.score.hosts.training"
 SIGNALS = "signals"

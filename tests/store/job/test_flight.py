@@ -15,7 +15,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.live.processes import until
 from tests.live.recorded import rank_of
-from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.store.job.flight import REQUEST, Flight, FlightEntry, flight_address, read_flight
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.job.process import Process

@@ -11,7 +11,7 @@ from traincope.analysis import Analysis, analyze
 from traincope.events import CLEAN, Work
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import build_timeline
 from traincope.timeline.device import with_device_records
 from traincope.topology import Host, RankCoord

@@ -6,7 +6,7 @@ import pytest
 
 from tests.timeline.device.imported import Program, analysis_of, ledger_of, run_of
 from tests.timeline.traces import Row, kernel, trace
-from traincope.store.traces import TraceCollective
+from traincope.store.side_tables.traces import TraceCollective
 from traincope.timeline import LedgerClock
 
 

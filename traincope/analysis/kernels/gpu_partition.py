@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from traincope.arrays import Bools
-from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
 from traincope.timeline import Timeline
 from traincope.timeline.device.works import is_communication
 from traincope.timeline.intervals.union import Union

@@ -28,8 +28,8 @@ from traincope.analysis.kernels.roofline import Roofline, rooflines, sum_rooflin
 from traincope.analysis.kernels.time_at_peak import Rated, ideal_by_counts, rate_by_shapes
 from traincope.arrays import Bools, Ints
 from traincope.store import RankRecords
-from traincope.store.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
-from traincope.store.traces import UNKNOWN as NO_BYTES
+from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import UNKNOWN as NO_BYTES
 from traincope.timeline import Timeline
 from traincope.timeline.device.products import TF32
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from traincope.arrays import Bools, Ints
-from traincope.store.traces import UNKNOWN, Trace
+from traincope.store.side_tables.traces import UNKNOWN, Trace
 from traincope.timeline.device.products import launching_mover
 from traincope.timeline.intervals.medians import medians
 from traincope.timeline.intervals.numbering import Numbering

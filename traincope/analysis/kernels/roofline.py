@@ -21,7 +21,7 @@ from traincope.analysis.kernels.kernel_classes import KernelClass
 from traincope.analysis.kernels.time_at_peak import CLASS_OF, Peaks
 from traincope.arrays import Ints
 from traincope.events import Work
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.products import formats, launching_mover
 from traincope.timeline.intervals.painting import ABSENT
 

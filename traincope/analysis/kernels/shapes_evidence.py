@@ -13,7 +13,7 @@ from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_fl
 from traincope.analysis.efficiency.work import ENOUGH_COVERAGE, ShapesEvidence
 from traincope.analysis.kernels.kernel_classes import ATTENTION, GEMM, UNKNOWN, kernel_class
 from traincope.events import Phase
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline import Timeline
 from traincope.timeline.device.products import launching_product
 from traincope.timeline.device.steps import device_steps

@@ -13,7 +13,7 @@ from traincope.analysis.efficiency.counted_flops import SKIPPING, CountedFlops
 from traincope.analysis.kernels.kernel_classes import ATTENTION, GEMM
 from traincope.arrays import Bools
 from traincope.events import Work
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.products import formats, launching_product
 from traincope.timeline.intervals.painting import ABSENT
 

@@ -19,7 +19,7 @@ import numpy as np
 from traincope.analysis.kernels.kernel_classes import MEMORY, bare_name, kernel_class
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase
-from traincope.store.traces import HOST_OPERATOR, KERNEL, Trace
+from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, Trace
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import launching_mover
 from traincope.timeline.device.ranges import activity_ranges, innermost

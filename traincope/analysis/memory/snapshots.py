@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from traincope.store.memory_snapshots import DeviceMemory, read_snapshot
+from traincope.store.side_tables.memory_snapshots import DeviceMemory, read_snapshot
 from traincope.timeline import Timeline
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Floats, Ints
-from traincope.store.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
+from traincope.store.side_tables.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
 from traincope.timeline.intervals.painting import ranges
 
 AFTERWARDS = (

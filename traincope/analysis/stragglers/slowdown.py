@@ -19,7 +19,7 @@ import numpy as np
 
 from traincope.analysis.stragglers.operation_order import COMPUTE, Order, operation_order
 from traincope.arrays import BEFORE_ALL_NS, Bools, Floats, Ints
-from traincope.store.operations import OperationKind, Operations
+from traincope.store.side_tables.operations import OperationKind, Operations
 
 STRAGGLING_RATIO = 1.1
 """S from which stragglers are a cause worth naming. This and the thresholds below are ours."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.memory.snapshots import RankSnapshot
 from traincope.analysis.verdict.findings import Finding, FindingKind, percent
-from traincope.store.memory_snapshots import DeviceMemory
+from traincope.store.side_tables.memory_snapshots import DeviceMemory
 from traincope.units import size
 
 LARGE_INACTIVE = 0.2

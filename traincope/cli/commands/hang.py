@@ -15,7 +15,7 @@ from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.ingest import holds_dumps, read_dumps
-from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
 from traincope.live.unrecorded.stacks import PROGRAM, find_py_spy, read_stacks
 from traincope.report import hang_document, render_hangs

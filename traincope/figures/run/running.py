@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from traincope.figures.drawing.canvas import canvas, legend_on_the_right, step_axis
 from traincope.palette import BLUE, SEVERE
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 
 def step_times(rows: Sequence[Row]) -> go.Figure:

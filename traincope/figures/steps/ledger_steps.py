@@ -12,7 +12,7 @@ from traincope.figures.drawing.canvas import canvas, legend_on_the_right, step_a
 from traincope.figures.drawing.folding import Fold, by_count
 from traincope.figures.drawing.labels import label
 from traincope.palette import colour
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 MAX_BARS = 240
 """Bars; more steps share bars, evenly."""

@@ -21,8 +21,8 @@ from traincope.store.layout import (
     rank_directory,
     segment_path,
 )
-from traincope.store.operations import Operations, write_operations
 from traincope.store.segments.segments import segment_content
+from traincope.store.side_tables.operations import Operations, write_operations
 from traincope.topology import PIPELINE_AXIS
 from traincope.whole_files import written_aside
 

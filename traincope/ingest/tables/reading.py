@@ -12,8 +12,8 @@ import numpy as np
 from traincope.arrays import Floats, Ints
 from traincope.errors import DataError
 from traincope.store.job.manifests import MAX_RANKS
-from traincope.store.operations import NO_MICROBATCH, OperationKind
 from traincope.store.segments.compacted import import_pyarrow
+from traincope.store.side_tables.operations import NO_MICROBATCH, OperationKind
 
 SUFFIXES = (".csv", ".parquet")
 NAMES = {

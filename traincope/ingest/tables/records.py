@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traincope.arrays import Ints
 from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE
-from traincope.store.operations import MESSAGES, PAIRS, OperationKind, Operations
+from traincope.store.side_tables.operations import MESSAGES, PAIRS, OperationKind, Operations
 from traincope.topology import PIPELINE_AXIS, Group
 
 SCHEDULE = "table"

@@ -12,7 +12,7 @@ import numpy as np
 from traincope.arrays import Bools, Ints
 from traincope.errors import DataError
 from traincope.ingest.tables.reading import Table
-from traincope.store.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
+from traincope.store.side_tables.operations import MESSAGES, OF_STAGE, PAIRS, OperationKind, Operations
 
 OVERLAP_NS = 100_000
 """Two computations of one worker that share more than this do not follow each other.

@@ -8,7 +8,7 @@ from typing import Any
 from traincope.arrays import AFTER_ALL_NS
 from traincope.ingest.traces.decimals import MAX_DIGITS
 from traincope.ingest.traces.events import Arguments
-from traincope.store.traces import TraceCollective, TraceGroup
+from traincope.store.side_tables.traces import TraceCollective, TraceGroup
 
 OPERATOR = "record_param_comms"
 

@@ -17,7 +17,7 @@ from traincope.ingest.traces.shape_bytes import FORMULAS as BYTES
 from traincope.ingest.traces.shape_bytes import shape_bytes
 from traincope.ingest.traces.shape_flops import FORMULAS as FLOPS
 from traincope.ingest.traces.shape_flops import shape_flops
-from traincope.store.traces import (
+from traincope.store.side_tables.traces import (
     CODES,
     HOST_OPERATOR,
     KERNEL,

@@ -18,7 +18,7 @@ from traincope.ingest.traces.collectives import groups, whole
 from traincope.ingest.traces.columns import Columns
 from traincope.ingest.traces.events import GAP, one_by_one, scan
 from traincope.ingest.traces.stream import Stream
-from traincope.store.traces import Trace, TraceInfo
+from traincope.store.side_tables.traces import Trace, TraceInfo
 
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 MAX_GAP = 64 << 20

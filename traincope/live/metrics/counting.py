@@ -15,7 +15,7 @@ from traincope.metrics import catalogue
 from traincope.metrics.labels import counted_faults
 from traincope.metrics.metric import Type
 from traincope.metrics.values import NODE_METRICS, Node, Points, RankSteps, limit_modules, row_points
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 LEVEL_2_PROBE = "modules"
 

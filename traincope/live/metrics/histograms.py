@@ -12,7 +12,7 @@ from traincope.metrics import catalogue
 from traincope.metrics.metric import Type
 from traincope.metrics.sample import Distribution, Exemplar
 from traincope.metrics.values import Points, bucket_of
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from traincope.live.window import Window
 from traincope.metrics.labels import checkpoint_end_ns
 from traincope.store import Attempt, LauncherNote
 from traincope.store.job.attempts import LOADING, read_resumed_step
-from traincope.store.rows import Row
 from traincope.store.segments.evaluating import evaluation_intervals
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import Timeline
 
 

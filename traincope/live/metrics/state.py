@@ -11,7 +11,7 @@ from traincope.live.metrics.series import SeriesKey, add_sums
 from traincope.live.window import RankStatus, Window
 from traincope.store import Attempt, LauncherNote
 from traincope.store.job.manifests import RunInfo
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import LedgerClock
 
 

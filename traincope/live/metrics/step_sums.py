@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from traincope.store.job.attempts import Rollback
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 MAX_STANDING = 8_192
 """Latest rows that are kept, because a rollback may undo them."""

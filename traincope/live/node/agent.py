@@ -10,17 +10,17 @@ from time import monotonic_ns, process_time
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.job_budget import JobBudget
+from traincope.live.node.noticing.watchdog import Watchdog
 from traincope.live.node.rank import RankTail, over
 from traincope.live.node.ready import PATIENCE_NS, awaited_step, last_arrived, last_marked, last_ready, progress
 from traincope.live.node.reducing import Reducer
 from traincope.live.node.retention import NoRetention, RowRetention, SegmentRetention, remove_leftovers
-from traincope.live.node.watchdog import Watchdog
 from traincope.live.window import CopiedRanks, Observer, RankStatus, Window
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.identity import this_host
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import attempt_directory, rank_number
-from traincope.store.rows import Row, append_rows
+from traincope.store.side_tables.rows import Row, append_rows
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from traincope.store.job.attempts import began_wall_ns, wall_offset_ns
 from traincope.store.job.manifests import RankInfo, read_rank_info
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, read_numbered
-from traincope.store.rows import Row, read_rows
 from traincope.store.segments.segments import last_instant_ns
+from traincope.store.side_tables.rows import Row, read_rows
 from traincope.timeline.collectives.elsewhere import Names
 from traincope.timeline.observation import observation
 from traincope.topology import Group

@@ -13,9 +13,9 @@ from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.ledger.coverage import ExcludedSteps, undetailed_steps
 from traincope.errors import TraincopeError
 from traincope.events import END_OF_TIME_NS
+from traincope.live.node.noticing.remembered import ChangedSteps, GrowingMemory, SlowSteps
+from traincope.live.node.noticing.state_watch import StateWatch
 from traincope.live.node.rank import MAIN, RankTail
-from traincope.live.node.remembered import ChangedSteps, GrowingMemory, SlowSteps
-from traincope.live.node.state_watch import StateWatch
 from traincope.live.window import CopiedRank, RankState, RankStatus
 from traincope.metrics.values import step_rows
 from traincope.store import Attempt, RunRecords
@@ -25,7 +25,7 @@ from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RunInfo
 from traincope.store.job.requests import read_requests
 from traincope.store.layout import attempt_directory, rank_directory, record_files
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import Timeline, build_timeline, with_peers
 from traincope.timeline.collectives.elsewhere import Elsewhere
 from traincope.timeline.device import on_device

@@ -20,10 +20,10 @@ from traincope.events import NO_PEER, NO_STEP, Kind
 from traincope.live.node.rank import RankTail
 from traincope.store import RECORD_DTYPE, SegmentRecords
 from traincope.store.layout import COMPACTED, SEGMENT, in_order, record_files
-from traincope.store.row_thinning import thin_rows
-from traincope.store.rows import HOUR_NS
 from traincope.store.segments.compacted import is_thinned, read_compacted, write_compacted
 from traincope.store.segments.segments import read_segment
+from traincope.store.side_tables.row_thinning import thin_rows
+from traincope.store.side_tables.rows import HOUR_NS
 
 STEP_STRIDE = 16
 """A thinned segment keeps one step in this many."""

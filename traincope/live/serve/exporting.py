@@ -24,7 +24,7 @@ from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.layout import attempt_directory, rank_directory
 from traincope.store.lock import make_node_directory, node_directory
 from traincope.store.reading import earlier_attempts
-from traincope.store.rows import Row, read_rows
+from traincope.store.side_tables.rows import Row, read_rows
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.live.node.anomaly_windows import AnomalyWindows
+from traincope.live.node.noticing.anomaly_windows import AnomalyWindows
 from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.settings import peer_settings
 from traincope.live.serve.exporting import Exporting

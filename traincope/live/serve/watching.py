@@ -17,7 +17,7 @@ from traincope.live.serve.exporting import earlier_attempts_of, restored_rows
 from traincope.live.window import RankStatus, Window
 from traincope.metrics.metric import NODE_LABELS
 from traincope.record.session.identity import this_host
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 INTERVAL_SECONDS = 1.0
 SHARE_OF_A_CORE = 0.05

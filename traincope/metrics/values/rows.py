@@ -10,7 +10,7 @@ from traincope.metrics import catalogue
 from traincope.metrics.labels import term_and_axis
 from traincope.metrics.metric import Metric
 from traincope.metrics.values.points import NS, Points, to_ints
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import RankTimeline
 
 ROW_METRICS = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from traincope.arrays import Ints
 from traincope.events import Phase
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.ranges import NAMED
 from traincope.timeline.device.works import Works
 

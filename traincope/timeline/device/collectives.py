@@ -16,7 +16,7 @@ from traincope.arrays import Codes, Ints
 from traincope.events import NO_STEP
 from traincope.ingest.traces.collectives import OPERATOR
 from traincope.store.job.manifests import RunInfo
-from traincope.store.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
+from traincope.store.side_tables.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost
 from traincope.timeline.device.steps import DeviceSteps
 from traincope.timeline.device.works import Works

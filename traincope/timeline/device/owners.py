@@ -11,7 +11,7 @@ import numpy as np
 
 from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.events import Phase
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.ranges import Ranges, activity_ranges
 from traincope.timeline.device.works import NO_CALL, Works

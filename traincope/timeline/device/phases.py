@@ -9,7 +9,7 @@ import numpy as np
 
 from traincope.arrays import Ints
 from traincope.events import Phase
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.ranges import Ranges, autograd_ranges, differentiated, phase_ranges
 from traincope.timeline.device.works import NO_CALL, Works
 from traincope.timeline.intervals.painting import ABSENT

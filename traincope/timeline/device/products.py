@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase, Work
-from traincope.store.traces import KERNEL, MEMORY, UNKNOWN, Trace
+from traincope.store.side_tables.traces import KERNEL, MEMORY, UNKNOWN, Trace
 from traincope.timeline.device.steps import DeviceSteps
 from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT

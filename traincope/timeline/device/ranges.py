@@ -8,7 +8,7 @@ import numpy as np
 
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase
-from traincope.store.traces import HOST_OPERATOR, PYTHON_FUNCTION, UNKNOWN, Trace
+from traincope.store.side_tables.traces import HOST_OPERATOR, PYTHON_FUNCTION, UNKNOWN, Trace
 from traincope.timeline.device.works import NO_CALL, RUNTIME, Works
 from traincope.timeline.intervals.painting import ABSENT, owners
 

@@ -11,7 +11,7 @@ from traincope.events import NO_PEER, NO_STEP, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords
 from traincope.store.job.manifests import RunInfo
 from traincope.store.segments.segments import SegmentRecords
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.actions import device_actions
 from traincope.timeline.device.collectives import DeviceCollectives, device_collectives
 from traincope.timeline.device.owners import Owned, owned

@@ -10,7 +10,7 @@ import numpy as np
 
 from traincope.arrays import Ints
 from traincope.events import NO_STEP
-from traincope.store.traces import Trace
+from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.ranges import NAMED
 from traincope.timeline.device.works import Works, compute_stream
 

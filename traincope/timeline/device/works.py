@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
-from traincope.store.traces import KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
 
 COMMUNICATION = ("nccl", "rccl", "cross_device_reduce")
 """Words anywhere in a communication kernel's name, in any case."""

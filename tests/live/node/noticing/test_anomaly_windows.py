@@ -22,12 +22,12 @@ from tests.store.job.test_requests import as_if_it_ran
 from traincope.analysis import Fault, FaultKind
 from traincope.cli.commands.agent import INTERVAL_VARIABLE, SHARE_VARIABLE
 from traincope.events import BLOCK_STEPS
-from traincope.live.node.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, AnomalyWindows
+from traincope.live.node.noticing.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, AnomalyWindows
 from traincope.live.window import Window
 from traincope.record.session import sampling
 from traincope.record.session.options import AGENT_VARIABLE
 from traincope.store.job.requests import Cause, WindowRequest, append_request, read_requests
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 NOT_FINITE_AT, SLOW_AT = 30, 60
 STEP_SECONDS, SLOW_SECONDS = 0.02, 2.0

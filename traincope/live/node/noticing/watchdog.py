@@ -29,7 +29,7 @@ from traincope.analysis.faults.hangs.evidence.patience import (
 )
 from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
 from traincope.analysis.faults.hangs.noticed import announced, in_brief
-from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message
 from traincope.record.session.identity import this_host
@@ -37,7 +37,7 @@ from traincope.store.job.hang_notices import HangNotice, append_notice, read_not
 from traincope.store.job.looks import append_look
 from traincope.store.job.witness import compared_directory
 from traincope.store.layout import LOOKS_FILE, WITNESS_DIRECTORY, attempt_directory
-from traincope.store.rows import Row
+from traincope.store.side_tables.rows import Row
 
 logger = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
 from traincope.analysis.faults.hangs.hangs import hangs
 from traincope.analysis.faults.stacks import interrupted_thread
 from traincope.events import Kind, Phase
-from traincope.live.node import looking
-from traincope.live.node.looking import Subject, look_at_ranks
+from traincope.live.node.noticing import looking
+from traincope.live.node.noticing.looking import Subject, look_at_ranks
+from traincope.live.node.noticing.watchdog import Watchdog
 from traincope.live.node.rank import RankTail
-from traincope.live.node.watchdog import Watchdog
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.job.looks import read_looks
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.layout import AGENT_LOG, LOOKS_FILE, METRICS_FILES
-from traincope.store.rows import Row
 from traincope.store.segments.segments import RECORD_DTYPE
+from traincope.store.side_tables.rows import Row
 from traincope.timeline import open_run
 
 S = 1_000_000_000

@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.timeline.build import Row, rank, step, timeline
 from traincope.events import Kind, Phase
-from traincope.live.node.remembered import (
+from traincope.live.node.noticing.remembered import (
     MAX_SAMPLES,
     NUM_REMEMBERED,
     ChangedSteps,

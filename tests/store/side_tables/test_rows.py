@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from traincope.store.layout import ROWS_FILE
-from traincope.store.rows import Row, append_rows, read_rows
+from traincope.store.side_tables.rows import Row, append_rows, read_rows
 
 FIRST = Row(
     rank=3,

@@ -15,7 +15,7 @@ import numpy as np
 
 from traincope.arrays import Ints
 from traincope.store.layout import OLD_ROWS_FILE, ROWS_FILE
-from traincope.store.rows import HOUR_NS, STEP_BUCKETS, MergedSteps, Row, line_of, newer_lines, read_rows
+from traincope.store.side_tables.rows import HOUR_NS, STEP_BUCKETS, MergedSteps, Row, line_of, newer_lines, read_rows
 from traincope.whole_files import write_whole
 
 UNMERGED_NS = 48 * HOUR_NS

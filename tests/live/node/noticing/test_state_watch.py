@@ -13,9 +13,9 @@ from tests.live.node.test_agent import options
 from tests.live.sample_table import SampleTable
 from tests.record.state.test_checks import flip
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.live.node import state_watch
 from traincope.live.node.agent import Agent
-from traincope.live.node.state_watch import StateWatch
+from traincope.live.node.noticing import state_watch
+from traincope.live.node.noticing.state_watch import StateWatch
 from traincope.live.serve.exporting import Exporting
 from traincope.live.window import Window
 from traincope.metrics import catalogue

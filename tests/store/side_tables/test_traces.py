@@ -9,7 +9,7 @@ import pytest
 
 from tests.timeline.traces import Row, copy, kernel, launch, operator, trace
 from traincope.errors import RunDirectoryError, VersionError
-from traincope.store.traces import UNKNOWN, Trace, TraceCollective, TraceGroup, read_trace, write_trace
+from traincope.store.side_tables.traces import UNKNOWN, Trace, TraceCollective, TraceGroup, read_trace, write_trace
 
 START_NS = 1_700_000_000_000_000_000
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from traincope.store.layout import OLD_ROWS_FILE, ROWS_FILE
-from traincope.store.row_thinning import HOUR_NS, PLAIN_ROWS, merged_row, thin_rows
-from traincope.store.rows import MergedSteps, Row, append_rows, line_of, read_rows
+from traincope.store.side_tables.row_thinning import HOUR_NS, PLAIN_ROWS, merged_row, thin_rows
+from traincope.store.side_tables.rows import MergedSteps, Row, append_rows, line_of, read_rows
 
 MS = 1_000_000
 NOW_NS = 500_000 * HOUR_NS
