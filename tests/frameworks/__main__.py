@@ -1,8 +1,8 @@
 """python -m tests.frameworks [NAME ...]: programs of real packages, recorded by `traincope run`, held to the truth.
 
-A name chooses the programs whose name, package or file contains it; without a name all run. The rows of these programs
-in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program does not run. A package
-that does not install is a row with its reason, and no failure.
+A name chooses the programs whose name, package or file contains it, in any case; without a name all run. The rows of
+these programs in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program does not run. A
+package that does not install is a row with its reason, and no failure.
 """
 
 import subprocess
@@ -56,11 +56,7 @@ def judged(case: Case, directory: Path) -> Iterator[Row]:
 
 
 def main(names: list[str]) -> int:
-    chosen = [
-        case
-        for case in CASES
-        if not names or any(name in (case.name, case.package) or name in case.program for name in names)
-    ]
+    chosen = [case for case in CASES if not names or any(map(case.is_called, names))]
     if not chosen:
         print(f"no program is named {', '.join(names)}; there are {', '.join(case.name for case in CASES)}")
         return 2

@@ -36,7 +36,8 @@ without a budget, so every step has its detail, and without its agent.
 - `FLOPs`: of one step, forward and backward, within 1 % of the formula.
 - `evaluations`, `checkpoints`: the numbers of optimizer steps after which the report has them.
 - A program without any optimizer shows its steps by its weights: they change in place, or lose their gradients. If it
-  changes them by `.data` and keeps their gradients, the report says that the number of steps is unknown.
+  changes them by `.data` and keeps their gradients, or drops them after each backward, the report says that the number
+  of steps is unknown.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks import page
-from tests.frameworks.__main__ import judge_all
+from tests.frameworks.__main__ import CASES, PAGE, judge_all
 from tests.frameworks.judging import judge
 from tests.frameworks.training import Ended
 from tests.frameworks.truth import FLOAT, Case, Truth
@@ -115,3 +115,17 @@ def test_the_page_keeps_the_rows_of_other_programs(tmp_path: Path) -> None:
     page.write(path, "demo", list(judged(replace(TRUTH, steps=29)).values()), failure="", versions="torch 2.13.0")
     assert path.read_text().splitlines()[-2] == other
     assert path.read_text().endswith("| steps: 30, true: 29. optimizer steps: 30, true: 29 |\n")
+
+
+def test_the_kept_page_has_the_head_and_the_programs_of_the_judge() -> None:
+    text = PAGE.read_text()
+    assert text.startswith(page.HEAD)
+    assert {line[2:].partition(" | ")[0] for line in text.splitlines() if line.startswith("| ")} - {"program"} == {
+        case.name for case in CASES
+    }
+
+
+def test_a_program_is_called_by_a_part_of_its_name_package_or_file() -> None:
+    case = Case(name="DeepSpeed ZeRO-1", package="deepspeed", program="packages/deepspeed_zero.py", truth=TRUTH)
+    assert all(map(case.is_called, ("DeepSpeed", "zero-1", "deepspeed_zero.py")))
+    assert not case.is_called("zero-2")

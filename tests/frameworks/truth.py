@@ -46,3 +46,7 @@ class Case:
     """True if the program starts its ranks itself; otherwise torchrun does."""
     environment: Mapping[str, str] = field(default_factory=dict)
     truth: Truth
+
+    def is_called(self, name: str) -> bool:
+        """Return whether the name, the package or the file contains `name`, in any case."""
+        return any(name.lower() in text.lower() for text in (self.name, self.package, self.program))

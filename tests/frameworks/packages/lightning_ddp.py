@@ -1,9 +1,11 @@
 """Lightning's Trainer with DDP, accumulation, validation and checkpoints. It starts its second rank itself."""
 
 import sys
+import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
@@ -58,3 +60,5 @@ def main(directory: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    time.sleep(0.5)  # a thread of gloo that lets go of its last work while Python ends aborts the process
+    dist.destroy_process_group()
