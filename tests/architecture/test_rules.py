@@ -80,3 +80,13 @@ def test_one_place_catches_everything() -> None:
             if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
                 broad.append(str(path.relative_to(PACKAGE)))
     assert broad == ["record/instrumentation/guard.py"]
+
+
+THIN_LINES = 60
+"""A framework's callback has fewer lines than this. What callbacks share is in `integrations/training/`."""
+
+
+def test_the_callback_of_a_framework_is_thin() -> None:
+    lines = {path.stem: len(path.read_text().splitlines()) for path in (PACKAGE / "integrations").glob("*.py")}
+    assert lines.keys() >= {"accelerate", "deepspeed", "hugging_face", "lightning", "ray_train", "torchtitan"}
+    assert {name: count for name, count in lines.items() if count >= THIN_LINES} == {}

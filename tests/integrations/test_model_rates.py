@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from traincope.integrations.model_rates import configured_rates, products_of
+from traincope.integrations.training.model_rates import configured_rates, products_of
 
 WIDTH, INNER, LAYERS, VOCABULARY, RANK = 8, 24, 3, 50, 2
 ATTENTION, FEED_FORWARD, HEAD = 4 * WIDTH**2, 3 * WIDTH * INNER, WIDTH * VOCABULARY

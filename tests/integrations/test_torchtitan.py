@@ -1,5 +1,7 @@
 """torchtitan's Trainer with the metrics processor: the same training, recorded with its tokens and what it logs."""
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,17 +10,20 @@ from tests.integrations.training import (
     PLAIN,
     RECORDED,
     Training,
+    faults,
     logged,
     settings,
     step_numbers,
     tokens_per_step,
     train,
 )
+from traincope.events import Kind
 
 pytestmark = pytest.mark.integrations
 
 STEPS, TOKENS = 12, 2 * 4 * 16
 """Ranks, sequences and tokens of a sequence."""
+LOG_STEPS = 6
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +55,27 @@ def test_each_step_has_its_tokens_and_what_torchtitan_logs(recorded: Training) -
     assert values.keys() >= {"largest_loss", "grad_norm", "lr"}
     assert tokens_per_step(recorded.document) == pytest.approx(TOKENS)
     assert settings(recorded.timeline)["trainer"] == "torchtitan 0.2.2"
+
+
+def test_the_structured_log_becomes_spans_and_values(folder: Path) -> None:
+    plain = train(folder / "log-plain", "torchtitan_log", "torchtitan_log", PLAIN)
+    recorded = train(folder / "log", "torchtitan_log", "torchtitan_log", RECORDED, under=True)
+    assert recorded.results == plain.results
+    assert _records(recorded.folder) == _records(plain.folder)
+    assert step_numbers(recorded.timeline) == [[*range(LOG_STEPS)]] * 2
+    for rank in recorded.timeline.ranks:
+        spans = rank.of_kind(Kind.SPAN)
+        names = Counter(rank.name(int(number)) for number in spans["name"])
+        assert names == {"fwd_bwd": 2 * LOG_STEPS, "optim": LOG_STEPS, "eval": 1}
+        assert (spans["end_ns"] > spans["start_ns"]).all()
+        assert logged(recorded.timeline, rank.rank) == {
+            "local_valid_tokens": {step: [float(step + 1)] for step in range(LOG_STEPS)}
+        }
+    assert not faults(recorded.document)
+
+
+def _records(folder: Path) -> list[list[str]]:
+    """Kinds of the records in torchtitan's own files, one file per rank."""
+    paths = sorted(folder.glob("structured_logs/*.jsonl"))
+    assert len(paths) == 2
+    return [[json.loads(line)["log_type_name"] for line in path.read_text().splitlines()] for path in paths]

@@ -16,7 +16,8 @@ _MODULES = {
     "LightningCallback": "lightning",
     "RayTrainCallback": "ray_train",
     "TorchTitanMetrics": "torchtitan",
-    "Trackers": "trackers",
+    "torchtitan_log": "torchtitan_log",
+    "Trackers": "training.trackers",
 }
 """Public name -> the module of this folder that defines it."""
 

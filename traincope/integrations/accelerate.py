@@ -5,8 +5,7 @@ from typing import Any
 from accelerate import __version__
 from accelerate.tracking import GeneralTracker
 
-import traincope
-from traincope.integrations.recording import Recording
+from traincope.integrations.training.recording import Recording
 from traincope.record.run import Run, active_run
 
 AMOUNTS = ("step_tokens", "step_squared_lengths")
@@ -44,8 +43,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     def log(self, values: dict[str, Any], **_: Any) -> None:
         """Log the numbers among `values` as those of the step under way. Accelerate's `step` is not used."""
         self._recording.train()  # now all trackers have started
-        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-        traincope.log(**{name: value for name, value in numbers.items() if name not in AMOUNTS})
+        self._recording.log({name: value for name, value in values.items() if name not in AMOUNTS})
 
     def finish(self) -> None:
         self._recording.end()

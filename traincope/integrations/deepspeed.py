@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import traincope
-from traincope.integrations.recording import Recording
+from traincope.integrations.training.recording import Recording
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run
 

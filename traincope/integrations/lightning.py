@@ -9,24 +9,11 @@ except ModuleNotFoundError:  # the same classes under the package's other name
     from pytorch_lightning import Callback, __version__
 
 import traincope
-from traincope.integrations.recording import Recording
-from traincope.integrations.trackers import Send
+from traincope.integrations.training.open_trackers import trackers_of_lightning
+from traincope.integrations.training.recording import NewValues, Recording
+from traincope.integrations.training.tokens import input_ids
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run
-
-FIT = "fit"
-TRACKERS = ("WandbLogger", "MLFlowLogger", "TensorBoardLogger")
-"""Loggers that may be called from another thread."""
-
-
-def input_ids(batch: Any) -> int | None:
-    """Number of tokens of a batch that has `input_ids`."""
-    return batch["input_ids"].numel() if isinstance(batch, Mapping) and "input_ids" in batch else None
-
-
-def _sender(logger: Any) -> Send:
-    """Lightning counts the steps before the one that it logs."""
-    return lambda values, step: logger.log_metrics(values, step - 1)
 
 
 class LightningCallback(Callback):  # type: ignore[misc]
@@ -40,20 +27,17 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
         `tokens`: number of tokens of a batch of this rank; None if unknown.
         """
-        self._recording = Recording(run)
-        self._tokens = tokens
-        self._values: dict[str, Any] = {}
-        """The latest values, kept alive so that a new value has other memory.
-
-        Lightning keeps those of earlier steps among the new ones.
-        """
+        self._recording, self._tokens, self._new_values = Recording(run), tokens, NewValues()
 
     def setup(self, _trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage == FIT:
+        if stage == "fit":
             self._recording.begin({"trainer": f"lightning {__version__}", "model": type(pl_module).__name__})
 
+    @guard
     def on_train_start(self, trainer: Any, _pl_module: Any) -> None:
-        guard(self._train)(trainer)
+        # The axis of Lightning's loggers. `global_step` counts the steps of each optimizer.
+        steps = trainer.fit_loop.epoch_loop._batches_that_stepped
+        self._recording.train(trackers_of_lightning(trainer.loggers), step=steps)
 
     def on_train_batch_end(self, trainer: Any, _pl_module: Any, outputs: Any, batch: Any, _batch_idx: int) -> None:
         guard(self._log)(trainer, outputs, batch)
@@ -62,14 +46,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
         self._recording.end(exception)
 
     def teardown(self, _trainer: Any, _pl_module: Any, stage: str) -> None:
-        if stage == FIT:
+        if stage == "fit":
             self._recording.end()
-
-    def _train(self, trainer: Any) -> None:
-        loggers = [logger for logger in trainer.loggers if type(logger).__name__ in TRACKERS]
-        # The axis of Lightning's loggers. `global_step` counts the steps of each optimizer.
-        steps = trainer.fit_loop.epoch_loop._batches_that_stepped
-        self._recording.train([_sender(logger) for logger in loggers], step=steps)
 
     def _log(self, trainer: Any, outputs: Any, batch: Any) -> None:
         tokens = self._tokens(batch)
@@ -78,10 +56,4 @@ class LightningCallback(Callback):  # type: ignore[misc]
         if isinstance(outputs, Mapping) and "loss" in outputs:
             # Lightning divides the loss by the number of batches that it accumulates.
             traincope.log(loss=outputs["loss"] * trainer.accumulate_grad_batches)
-        before, self._values = self._values, dict(trainer.callback_metrics)
-        traincope.log(**{name: value for name, value in self._values.items() if _is_new(value, before.get(name))})
-
-
-def _is_new(value: Any, before: Any) -> bool:
-    """Return whether a value has memory of its own. Lightning makes a new view of the same value at each look."""
-    return before is None or value.data_ptr() != before.data_ptr()
+        traincope.log(**self._new_values.among(trainer.callback_metrics))

@@ -8,7 +8,7 @@ from ray.train.v2._internal.execution.callback import WorkerCallback
 from ray.train.v2._internal.execution.context import get_train_context
 
 import traincope
-from traincope.integrations.recording import Recording
+from traincope.integrations.training.recording import Recording
 from traincope.record.instrumentation.guard import guard
 
 
@@ -49,7 +49,7 @@ class RayTrainCallback(WorkerCallback):  # type: ignore[misc]
     def _log(self, metrics: dict[str, Any]) -> None:
         if self._recording is not None:
             self._recording.train()
-        traincope.log(**{name: value for name, value in metrics.items() if isinstance(value, int | float)})
+            self._recording.log(metrics)
 
     def _end(self) -> None:
         """Ray keeps the exception that ended the training in the thread that ran it."""

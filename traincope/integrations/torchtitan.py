@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 import traincope
-from traincope.integrations.recording import Recording
+from traincope.integrations.training.recording import Recording
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run
 
@@ -24,10 +24,9 @@ class TorchTitanMetrics:
     def __init__(self, trainer: Any, run: Run | None = None) -> None:
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
         self._processor, self._tokens = trainer.metrics_processor, 0
-        self._ranks_per_token = trainer.parallel_dims.non_data_parallel_size
-        self._recording = Recording(run)
-        model = type(trainer.model_parts[0]).__name__
-        self._recording.begin({"trainer": f"torchtitan {version('torchtitan')}", "model": model})
+        self._recording, self._ranks_per_token = Recording(run), trainer.parallel_dims.non_data_parallel_size
+        names = {"trainer": f"torchtitan {version('torchtitan')}", "model": type(trainer.model_parts[0]).__name__}
+        self._recording.begin(names)
         self._recording.train(step=trainer.step)
 
     def should_log(self, step: int) -> bool:
@@ -56,7 +55,5 @@ class TorchTitanMetrics:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """The Trainer counts in its processor."""
-        if name in self.__slots__:
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._processor, name, value)
+        put = super().__setattr__ if name in self.__slots__ else self._processor.__setattr__
+        put(name, value)

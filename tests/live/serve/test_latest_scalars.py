@@ -11,7 +11,7 @@ from tests.live.windows import quiet, ranks, records, window
 from traincope.analysis import analyze
 from traincope.analysis.ledger.coverage import ExcludedSteps
 from traincope.integrations import Trackers
-from traincope.integrations.trackers import open_trackers
+from traincope.integrations.training.open_trackers import open_trackers
 from traincope.live.serve.latest_scalars import LatestScalars
 from traincope.live.window import Window
 from traincope.metrics.scalars import Scalars, scalars

@@ -14,6 +14,7 @@ from traincope.errors import UsageError
 from traincope.plan.model.flops import TRAINING
 from traincope.plan.model.rates import Rates, model_rates
 from traincope.plan.model.sources import shape_of_config
+from traincope.record.run import active_run
 
 CONV1D = "Conv1D"
 """Class of transformers that multiplies like nn.Linear, in GPT-2."""
@@ -44,6 +45,19 @@ def configured_rates(model: Any) -> Rates | None:
     if products.num_attention != shape.layers:
         return None
     return replace(rates, token=float(products.flops), squared_length=rates.squared_length * products.attention_share())
+
+
+def describe_rates(model: Any, args: Any) -> None:
+    """Describe the FLOPs per token in the run, for kernels that cannot be counted. `args`: the Trainer's arguments."""
+    rates, run = configured_rates(model), active_run()
+    if rates is not None and run is not None:
+        dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else str(model.dtype).removeprefix("torch.")
+        run.describe(
+            formula_flops_per_token=rates.token,
+            formula_flops_per_squared_length=rates.squared_length,
+            formula_flops_per_routed_token=rates.routed_token,
+            formula_flops_dtype=dtype,
+        )
 
 
 def products_of(model: nn.Module) -> "Products":

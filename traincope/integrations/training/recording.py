@@ -1,10 +1,12 @@
 """The run that a framework's callback records into: the active one, or one of its own."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import traincope
 from traincope.events import RESUMED
-from traincope.integrations.trackers import Send, Trackers
+from traincope.integrations.training.open_trackers import Send
+from traincope.integrations.training.trackers import Trackers
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 
@@ -33,6 +35,10 @@ class Recording:
         """Begin the steps, once. `step`: the number of steps that the training's state has had."""
         guard(self._train)(trackers, step)
 
+    def log(self, values: Mapping[str, object]) -> None:
+        """Log the numbers among `values`."""
+        traincope.log(**{name: value for name, value in values.items() if isinstance(value, int | float)})
+
     def end(self, error: BaseException | None = None) -> None:
         """End the run if it is an own one. `error`: the exception that ended the training."""
         guard(self._end)(error)
@@ -60,3 +66,20 @@ class Recording:
             trackers.stop()
         if own is not None:
             own.__exit__(type(error) if error is not None else None, error, None)
+
+
+class NewValues:
+    """The new ones among tensors that a framework keeps by name, with those of earlier steps."""
+
+    def __init__(self) -> None:
+        self._latest: Mapping[str, Any] = {}
+        """Kept alive so that a new value has other memory."""
+
+    def among(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those with memory of their own. A framework may make a new view of the same value at each look."""
+        before, self._latest = self._latest, dict(values)
+        return {
+            name: value
+            for name, value in self._latest.items()
+            if name not in before or value.data_ptr() != before[name].data_ptr()
+        }

@@ -5,22 +5,17 @@ passes each new look on, as ordinary scalars. The training thread does nothing f
 """
 
 import json
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
+from traincope.integrations.training.open_trackers import Send, open_trackers
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run
 from traincope.record.session.identity import this_host
 from traincope.store.layout import attempt_directory, scalars_file
 
-Send = Callable[[dict[str, float], int], object]
-"""Function that passes values to a tracker, given the number of steps after which they were measured."""
-
 POLL_SECONDS = 1.0
-WANDB_STEP = "traincope/step"
-"""Axis of the values in wandb."""
 STOP_SECONDS = 1.0
 """Maximum time that the end of a training waits for a tracker that is just receiving values."""
 
@@ -79,32 +74,3 @@ class Trackers:
             self._latest = latest["step"]
             for send in self._sends:
                 send(dict(latest["values"]), latest["step"] + 1 + self._steps_before)
-
-
-def open_trackers() -> list[Send]:
-    """Functions that send to the runs of wandb and MLflow that are open in this process."""
-    return [send for send in (_wandb(sys.modules.get("wandb")), _mlflow(sys.modules.get("mlflow"))) if send is not None]
-
-
-def _wandb(module: Any) -> Send | None:
-    """Values go into the row that is open. A row of their own would take a step number from the training."""
-    run = getattr(module, "run", None)
-    if run is None:
-        return None
-    known: set[str] = set()
-
-    def send(values: dict[str, float], step: int) -> None:
-        for name in values.keys() - known:
-            run.define_metric(name, step_metric=WANDB_STEP)
-            known.add(name)
-        run.log({**values, WANDB_STEP: step}, commit=False)
-
-    return send
-
-
-def _mlflow(module: Any) -> Send | None:
-    """The run is passed by its id: MLflow's active run is another one in another thread."""
-    active = None if module is None else module.active_run()
-    if active is None:
-        return None
-    return lambda values, step: module.log_metrics(values, step=step, run_id=active.info.run_id)

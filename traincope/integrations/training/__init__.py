@@ -1,0 +1,1 @@
+"""What the callbacks share about a training: its run, trackers, tokens and FLOPs."""
