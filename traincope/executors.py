@@ -1,22 +1,27 @@
 """Workers that read a large run: processes of this machine, or those of a Dask cluster.
 
 A task is a function of a module and picklable arguments, and its result is what the reader needs: so any
-`concurrent.futures.Executor` can run it, wherever its workers see the files of the run.
+`concurrent.futures.Executor` can run it, wherever its workers see the files of the run. `alongside` is for work on what
+this process has read: a fork passes it on without a copy.
 """
 
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import TypeVar
 
 from traincope.errors import DataError, MissingDependencyError, UsageError
 
 CONNECT_SECONDS = 10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,52 @@ def start_method() -> str:
     """
     alone = sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
     return "fork" if alone else "spawn"
+
+
+@contextmanager
+def alongside(work: Callable[[Callable[[], T]], None]) -> Iterator[Callable[[T], None]]:
+    """Do `work` in a process next to the block, on the memory of this process as it is now.
+
+    The block calls what is yielded once, with what the work waits for as late as it can; the work calls its argument to
+    get it. Leaving the block waits for the work's end. Where no fork is safe, this process does the work at that call.
+    Raises OSError of the work, and DataError if its process was killed. The process ends with this one as soon as it
+    waits.
+    """
+    if start_method() != "fork":
+        yield lambda value: work(lambda: value)
+        return
+    context = get_context("fork")
+    here, other = context.Pipe()
+    process = context.Process(target=_work, args=(work, here, other), daemon=True)
+    process.start()
+    other.close()
+    try:
+        yield here.send
+        error = _answer(here)
+        if error is not None:
+            raise error
+    finally:
+        process.terminate()  # it has ended, unless the block raised
+        process.join()
+        here.close()
+
+
+def _answer(work: Connection) -> OSError | None:
+    try:
+        error: OSError | None = work.recv()
+    except EOFError as gone:
+        raise DataError("a process that worked on the run was killed, perhaps because memory ran out") from gone
+    return error
+
+
+def _work(work: Callable[[Callable[[], T]], None], parents: Connection, own: Connection) -> None:
+    parents.close()
+    with suppress(EOFError, BrokenPipeError):  # the parent process is gone
+        try:
+            work(own.recv)
+            own.send(None)
+        except OSError as error:
+            own.send(error)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def two_ranks() -> Timeline:
 
 
 def tiles_of(timeline: Timeline, path: Path) -> Tiles:
-    write_tiles(path, timeline, match_instances(timeline), document="{}")
+    write_tiles(path, timeline, match_instances(timeline), document=lambda: "{}")
     return open_tiles(path)
 
 

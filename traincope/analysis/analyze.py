@@ -1,7 +1,7 @@
 """All analyses of a timeline, in the order of their dependencies."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,7 +72,7 @@ from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
 from traincope.analysis.verdict.findings import Finding
 from traincope.analysis.verdict.verdict import verdict
 from traincope.events import Kind
-from traincope.timeline import Timeline
+from traincope.timeline import Instances, Timeline
 from traincope.timeline.device.traced import traced_gpus
 
 
@@ -168,12 +168,18 @@ class Analysis:
         return round(float(np.median(joined))) if len(joined) else None
 
 
+Progress = Callable[[int, int], None]
+"""Called with the number of ranks that were analysed one by one, and of all. They are compared after that."""
+
+
 def analyze(
     timeline: Timeline,
     *,
     excluded_steps: ExcludedSteps | None = None,
     members: Timeline | None = None,
     measured: Timeline | None = None,
+    instances: Instances | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Analysis:
     """Compute where the time of a run went. Pure: it reads only the timeline.
 
@@ -182,13 +188,16 @@ def analyze(
     Then the critical path is not computed: a running job has no time for it. `members` is the timeline with ranks of
     other hosts (`timeline.with_peers`): their records split waits from transfers, and enter no other result.
     `measured`: the part of the run that the ledger measures, if it is the GPUs' (`timeline.device.on_device`).
+    `instances`: the matched collectives of all these ranks, if the caller has them.
     """
+    progress(0, len(timeline.ranks))
     complete_run = excluded_steps is None
-    context = Context(timeline, members, measured if complete_run or measured is not None else timeline)
+    part = measured if complete_run or measured is not None else timeline
+    context = Context(timeline, members, part, matched=instances)
     measured = context.measured
     excluded_steps = find_excluded_steps(measured) if excluded_steps is None else excluded_steps
     streams = context.on_streams
-    instances, last, wire = streams.instances, streams.last, streams.transfers
+    last, wire = streams.last, streams.transfers
     steps, idle = _replayed(replica_steps(measured), streams)
     pipelined = any((rank.main["kind"] == Kind.ACTION).any() for rank in measured.ranks)
     in_pipeline = {rank for group in steps if one_clock(measured, group) for rank in group.ranks}
@@ -199,7 +208,7 @@ def analyze(
     calls = []
     stalls = {}
     ledgers = []
-    for rank, recorded in zip(measured.ranks, timeline.ranks, strict=True):
+    for done, (rank, recorded) in enumerate(zip(measured.ranks, timeline.ranks, strict=True), start=1):
         ends = window_ends(rank, steps)
         slices, split = context.slices(rank, window_ends=ends[ends != NO_WINDOW])
         own_ledger = rank_ledger(
@@ -212,11 +221,11 @@ def analyze(
             excluded=excluded_steps,
         )
         stall_totals[rank.rank] = sum_stalls(slices, split, counted=own_ledger.counted, last=last)
-        waited[rank.rank] = rank_waits(slices, split, counted=own_ledger.counted, instances=instances)
+        waited[rank.rank] = rank_waits(slices, split, counted=own_ledger.counted, instances=streams.instances)
         if rank.rank in in_pipeline:
-            wait_spans_of[rank.rank] = wait_spans(slices, split, instances=instances)
+            wait_spans_of[rank.rank] = wait_spans(slices, split, instances=streams.instances)
         if complete_run:
-            released = releases(rank, slices, split, instances=instances, wire=wire, last=last)
+            released = releases(rank, slices, split, instances=streams.instances, wire=wire, last=last)
             tracks[rank.rank] = track(slices, split, released)
             if excluded_steps.light:
                 stalls[rank.rank] = phase_stalls(rank, slices, split)
@@ -227,6 +236,7 @@ def analyze(
                 rank_calls(called, slices, split, counted=counted, instances=context.instances, wire=context.transfers)
             )
         ledgers.append(own_ledger)
+        progress(done, len(measured.ranks))
     ahead = run_ahead(measured, tuple(ledgers)) if measured.by_marks else None
     ledger = assemble(
         tuple(ledgers),

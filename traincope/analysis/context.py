@@ -31,6 +31,8 @@ class Context:
     """
     part: Timeline | None = None
     """`measured` of a part of a run; None: the timeline is a whole run."""
+    matched: Instances | None = None
+    """`instances`, if they are matched already."""
 
     @cached_property
     def measured(self) -> Timeline:
@@ -45,7 +47,7 @@ class Context:
     @cached_property
     def instances(self) -> Instances:
         """The collectives of all ranks, matched with those of other hosts."""
-        return match_instances(self.members or self.timeline)
+        return match_instances(self.members or self.timeline) if self.matched is None else self.matched
 
     @cached_property
     def own_instances(self) -> Instances:

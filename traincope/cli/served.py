@@ -4,13 +4,24 @@ import argparse
 import importlib.util
 import signal
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
 
 from traincope.access import Access, read_users
 from traincope.errors import MissingDependencyError
 
+if TYPE_CHECKING:
+    from traincope.viewer.library.library import Library
+
 REQUIRED_PACKAGES = ("dash", "plotly")
+LOOK_SECONDS = 0.5
+"""Interval of the terminal's looks at a reading."""
 
 
 def add_server_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -66,7 +77,34 @@ def serve_viewer(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
+        with _progress_shown(library):
+            serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
     except KeyboardInterrupt:
         print()
     return 0
+
+
+@contextmanager
+def _progress_shown(library: "Library") -> Iterator[None]:
+    """Show on a terminal's standard error what a first reading does."""
+    console, ended = Console(stderr=True), Event()
+    thread = Thread(target=_show_progress, args=(library, console, ended), daemon=True)
+    if console.is_terminal:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+
+
+def _show_progress(library: "Library", console: Console, ended: Event) -> None:
+    while not ended.wait(LOOK_SECONDS):
+        if not library.busy:
+            continue
+        with console.status("reading") as status:
+            while library.busy and not ended.wait(LOOK_SECONDS):
+                library.refresh()
+                if library.stage:
+                    status.update(f"reading {escape(library.stage)}")

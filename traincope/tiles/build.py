@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.kernels.kernel_classes import Family, kernel_class
-from traincope.arrays import Ints
+from traincope.arrays import Bools, Ints
 from traincope.events import Flag, Kind
 from traincope.store.side_tables.traces import MEMORY, Trace
-from traincope.tiles.lanes import ACTIVITY, Lane, Registry, lanes, wait_classes
+from traincope.tiles.lanes import ACTIVITY, Lanes, Registry, rank_lanes, wait_classes
 from traincope.tiles.raster import covered_ns
 from traincope.tiles.storage import DOCUMENT_FILE, NOTHING, SPAN_DTYPE, WHOLE, Group, Header, Level, Row, TilesWriter
-from traincope.timeline import Instances, RankTimeline, Timeline
+from traincope.timeline import Instances, Timeline
 from traincope.timeline.intervals.painting import nesting, painted
 
 COARSEST_BINS, FINER = 1024, 4
@@ -33,12 +34,14 @@ GPU_MEMORY, GPU_OTHER = "gpu memory", "gpu other"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """Disjoint pieces of one row, in order."""
+    """Disjoint pieces of the rows of a rank, row by row in order."""
 
+    row: Ints
     starts: Ints
     ends: Ints
     classes: NDArray[np.uint8]
     owners: NDArray[np.int32]
+    """Position of the owner among the rank's spans."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,42 +56,61 @@ class _Columns:
     pieces: int = 0
     channels: int = 0
 
-    def add(self, rank: int, lane: str, spans: NDArray[np.void], pieces: Pieces, *, lines: int) -> None:
-        present = np.unique(pieces.classes)
-        row = Row(
-            rank=rank,
-            lane=lane,
-            lines=lines,
-            first_span=self.spans,
-            num_spans=len(spans),
-            first_piece=self.pieces,
-            num_pieces=len(pieces.starts),
-            first_channel=self.channels,
-            classes=tuple(present.tolist()),
+    def add(self, rank: int, lanes: Lanes, registry: Registry) -> None:
+        """Write the lanes of a rank, and its activity if it has any."""
+        acting = _acting(lanes)
+        sizes = [end - begin for begin, end in pairwise(lanes.bounds)]
+        names, row = [*lanes.names, *([ACTIVITY] if len(acting) else [])], np.repeat(np.arange(len(sizes)), sizes)
+        lines = _nest(lanes, row)
+        pieces = _pieces(
+            lanes.spans,
+            np.append(np.arange(len(row)), acting),
+            np.append(row, np.full(len(acting), len(sizes))),
+            registry,
         )
-        self.rows.append(row)
-        relative = spans.copy()
-        relative["start_ns"] -= self.origin_ns
-        relative["end_ns"] -= self.origin_ns
+        present = np.zeros((len(names), 1 << 8), dtype=bool)
+        present[pieces.row, pieces.classes] = True
+        num_pieces = np.bincount(pieces.row, minlength=len(names)).tolist()
+        for at, name in enumerate(names):
+            is_lane = at < len(sizes)
+            new = Row(
+                rank=rank,
+                lane=name,
+                lines=lines[at] if is_lane else 1,
+                first_span=self.spans + lanes.bounds[min(at, len(sizes))],
+                num_spans=sizes[at] if is_lane else 0,
+                first_piece=self.pieces,
+                num_pieces=num_pieces[at],
+                first_channel=self.channels,
+                classes=tuple(np.flatnonzero(present[at]).tolist()),
+            )
+            self.rows.append(new)
+            self.pieces, self.channels = self.pieces + new.num_pieces, self.channels + len(new.classes)
+        self._write(lanes.spans, pieces, present)
+        self.spans += len(lanes.spans)
+
+    def _write(self, spans: NDArray[np.void], pieces: Pieces, present: Bools) -> None:
+        """Write a rank's spans, which then are those of the tiles, and its pieces."""
+        for column in ("start_ns", "end_ns"):
+            spans[column] -= self.origin_ns
+        spans["parent"] += np.where(spans["parent"] == NOTHING, 0, np.int32(self.spans))
         starts, ends = pieces.starts - self.origin_ns, pieces.ends - self.origin_ns
         columns: dict[str, NDArray[Any]] = {
-            "spans": relative,
+            "spans": spans,
             "starts": starts,
             "ends": ends,
             "classes": pieces.classes,
-            "owners": pieces.owners,
+            "owners": pieces.owners + np.int32(self.spans),
         }
         for column, values in columns.items():
             self.writer.append(column, values)
-        channel = np.searchsorted(present, pieces.classes)
+        numbers = np.cumsum(present) - 1
+        channel, num_channels = numbers[pieces.row * present.shape[1] + pieces.classes], int(present.sum())
         for at, level in enumerate(self.levels):
             sums = covered_ns(
-                starts, ends, channel, num_channels=len(present), begin_ns=0, width_ns=level.width_ns, bins=level.bins
+                starts, ends, channel, num_channels=num_channels, begin_ns=0, width_ns=level.width_ns, bins=level.bins
             )
             self.writer.append(f"level-{at}", np.rint(sums * (WHOLE / level.width_ns)).astype(np.uint16))
-        self.spans += len(spans)
-        self.pieces += len(pieces.starts)
-        self.channels += len(present)
 
 
 Progress = Callable[[int, int], None]
@@ -96,18 +118,24 @@ Progress = Callable[[int, int], None]
 
 
 def write_tiles(
-    path: Path, timeline: Timeline, instances: Instances, *, document: str, progress: Progress = lambda *_: None
+    path: Path,
+    timeline: Timeline,
+    instances: Instances,
+    *,
+    document: Callable[[], str],
+    progress: Progress = lambda *_: None,
 ) -> None:
     """Write the directory `path` atomically, and remove the other directories next to it.
 
-    `document`: the report of the same run, as JSON. A reader that has older tiles open keeps them until it closes them.
-    Raises OSError if nothing can be written.
+    `document` returns the report of the same run, as JSON. It is called when all other files are written. A reader that
+    has older tiles open keeps them until it closes them. Raises OSError if nothing can be written.
     """
     older = [other for other in path.parent.glob("*") if other.is_dir()]
     writer = TilesWriter(path)
     try:
-        writer.write_text(DOCUMENT_FILE, document)
-        writer.finish(_write_columns(timeline, instances, writer, progress))
+        header = _write_columns(timeline, instances, writer, progress)
+        writer.write_text(DOCUMENT_FILE, document())
+        writer.finish(header)
     finally:
         writer.abandon()
     for other in older:
@@ -120,11 +148,11 @@ def _write_columns(timeline: Timeline, instances: Instances, writer: TilesWriter
     num_records = sum(len(records) for rank in timeline.ranks for records in rank.threads.values())
     out = _Columns(writer=writer, origin_ns=origin_ns, levels=levels(end_ns - origin_ns, num_pieces=2 * num_records))
     for done, rank in enumerate(timeline.ranks, start=1):
-        _write_rank(rank, instances, registry, out)
+        out.add(rank.rank, rank_lanes(rank, instances, registry), registry)
         progress(done, len(timeline.ranks))
     for number, traces in timeline.traces.ranks.items():
         for trace in traces:
-            _write_trace(number, trace, registry, out)
+            out.add(number, _trace_lanes(trace, registry), registry)
     return Header(
         origin_ns=origin_ns,
         length_ns=end_ns - origin_ns,
@@ -172,71 +200,81 @@ def _steps(timeline: Timeline, origin_ns: int) -> Iterator[tuple[int, int, int]]
         yield number, start - origin_ns, end - origin_ns
 
 
-def _write_rank(rank: RankTimeline, instances: Instances, registry: Registry, out: _Columns) -> None:
-    span_of_record = np.full(len(rank.main), NOTHING, dtype=np.int32)
-    first, num_spans = out.spans, 0
-    parts: list[NDArray[np.void]] = []
-    for lane in lanes(rank, instances, registry):
-        known = lane.records != NOTHING
-        span_of_record[lane.records[known]] = first + num_spans + np.flatnonzero(known)
-        num_spans += len(lane.spans)
-        parts.append(lane.spans)
-        _write_lane(rank.rank, lane, registry, out)
-    spans = np.concatenate(parts) if parts else np.empty(0, dtype=SPAN_DTYPE)
-    owning = np.isin(rank.main["kind"], OWNING) & (rank.main["flags"] & Flag.DEVICE == 0) & (span_of_record != NOTHING)
-    at = span_of_record[owning] - first
-    if len(at):
-        pieces = _pieces(spans[at], registry, owners=at + first)
-        out.add(rank.rank, ACTIVITY, np.empty(0, dtype=SPAN_DTYPE), pieces, lines=1)
+def _acting(lanes: Lanes) -> Ints:
+    """Positions of the spans that own the training thread's time, in order of their records."""
+    spans = lanes.spans
+    at = np.flatnonzero(np.isin(spans["kind"], OWNING) & (spans["flags"] & Flag.DEVICE == 0))
+    at = at[lanes.records[at] != NOTHING]
+    in_order: Ints = at[np.argsort(lanes.records[at])]
+    return in_order
 
 
-def _write_lane(rank: int, lane: Lane, registry: Registry, out: _Columns) -> None:
-    spans = lane.spans
-    nested = nesting(spans["start_ns"], spans["end_ns"])
+def _nest(lanes: Lanes, row: Ints) -> list[int]:
+    """Fill in depth and parent of the spans; returns the number of lines of each lane."""
+    spans = lanes.spans
+    apart_ns = _apart_ns(spans)
+    nested = nesting(spans["start_ns"] + row * apart_ns, spans["end_ns"] + row * apart_ns)
     spans["depth"] = np.minimum(nested.depth, 255)
-    spans["parent"] = np.where(nested.parent == NOTHING, NOTHING, nested.parent + out.spans)
-    owners = np.arange(out.spans, out.spans + len(spans), dtype=np.int32)
-    lines = int(spans["depth"].max(initial=0)) + 1
-    out.add(rank, lane.name, spans, _pieces(spans, registry, owners=owners), lines=lines)
+    spans["parent"] = nested.parent
+    lines = np.maximum.reduceat(spans["depth"], lanes.bounds[:-1]) if len(spans) else spans["depth"]
+    return [depth + 1 for depth in lines.tolist()]
 
 
-def _pieces(spans: NDArray[np.void], registry: Registry, *, owners: NDArray[np.int32]) -> Pieces:
-    """Pieces of the spans; the wait of a stall is a piece of its own before the transfer."""
-    starts, ends, class_number = spans["start_ns"].copy(), spans["end_ns"], spans["class"]
-    waited = np.flatnonzero((spans["kind"] == Kind.STALL) & (spans["wait_ns"] > 0))
-    waits_from, waits_to = starts[waited], starts[waited] + spans["wait_ns"][waited]
+def _apart_ns(spans: NDArray[np.void]) -> int:
+    """A time by which rows are moved apart, so that spans of two rows never meet and one pass covers all rows."""
+    return int(spans["end_ns"].max() - spans["start_ns"].min()) + 2 if len(spans) else 0
+
+
+def _pieces(spans: NDArray[np.void], at: Ints, row: Ints, registry: Registry) -> Pieces:
+    """Pieces of the spans `at` these positions in rows; the wait of a stall is a piece of its own before the
+    transfer.
+    """
+    move_ns = row * _apart_ns(spans)
+    starts, ends, class_number = spans["start_ns"][at] + move_ns, spans["end_ns"][at] + move_ns, spans["class"][at]
+    wait_ns = spans["wait_ns"][at]
+    waited = np.flatnonzero((wait_ns > 0) & (spans["kind"][at] == Kind.STALL))
+    waits_from, waits_to = starts[waited], starts[waited] + wait_ns[waited]
     starts[waited] = waits_to
     all_starts, all_ends = np.concatenate([starts, waits_from]), np.concatenate([ends, waits_to])
-    classes = np.concatenate([class_number, wait_classes(registry.classes.texts)[class_number[waited]]])
-    owner = np.concatenate([owners, owners[waited]])
     order = np.lexsort((-all_ends, all_starts))
     parts = painted(all_starts[order], all_ends[order])
-    chosen = order[parts.owner]
-    return Pieces(starts=parts.start_ns, ends=parts.end_ns, classes=classes[chosen], owners=owner[chosen])
+    owner = order[parts.owner]
+    waits = owner >= len(at)
+    owner[waits] = waited[owner[waits] - len(at)]
+    classes = class_number[owner]
+    classes[waits] = wait_classes(registry.classes.texts)[classes[waits]]
+    return Pieces(
+        row=row[owner],
+        starts=parts.start_ns - move_ns[owner],
+        ends=parts.end_ns - move_ns[owner],
+        classes=classes,
+        owners=at[owner].astype(np.int32),
+    )
 
 
-def _write_trace(rank: int, trace: Trace, registry: Registry, out: _Columns) -> None:
-    """Write kernels and copies, one lane per stream."""
-    on_gpu = trace.of_category("kernel", *MEMORY)
+def _trace_lanes(trace: Trace, registry: Registry) -> Lanes:
+    """Kernels and copies, one lane per stream."""
     kinds = np.array([_gpu_class(trace, name, registry) for name in range(len(trace.names))] or [0], dtype=np.uint8)
-    moved = trace.of_category(*MEMORY)
     names = registry.names.numbers_of(trace.names)
-    for number, lane in enumerate(trace.lanes):
-        at = np.flatnonzero(on_gpu & (trace.lane == number))
-        if not len(at):
-            continue
-        spans = np.zeros(len(at), dtype=SPAN_DTYPE)
-        spans["start_ns"], spans["end_ns"] = trace.start_ns[at], trace.end_ns[at]
-        spans["name"] = names[trace.name[at]]
-        spans["class"] = np.where(moved[at], registry.classes.number(GPU_MEMORY), kinds[trace.name[at]])
-        for column in ("parent", "instance", "group", "wait_ns", "peer", "step"):
-            spans[column] = NOTHING
-        spans["step"] = NOTHING if trace.info.step is None else trace.info.step
-        spans = spans[np.lexsort((-spans["end_ns"], spans["start_ns"]))]
-        nowhere = np.full(len(spans), NOTHING, dtype=np.int64)
-        _write_lane(
-            rank, Lane(name=f"gpu {lane.process}, stream {lane.thread}", spans=spans, records=nowhere), registry, out
-        )
+    at = np.flatnonzero(trace.of_category("kernel", *MEMORY))
+    at = at[np.lexsort((-trace.end_ns[at], trace.start_ns[at], trace.lane[at]))]
+    spans = np.zeros(len(at), dtype=SPAN_DTYPE)
+    spans["start_ns"], spans["end_ns"] = trace.start_ns[at], trace.end_ns[at]
+    spans["name"] = names[trace.name[at]]
+    if len(at):
+        moved = trace.of_category(*MEMORY)[at]
+        spans["class"] = np.where(moved, registry.classes.number(GPU_MEMORY), kinds[trace.name[at]])
+    for column in ("parent", "instance", "group", "wait_ns", "peer", "step"):
+        spans[column] = NOTHING
+    spans["step"] = NOTHING if trace.info.step is None else trace.info.step
+    numbers, first = np.unique(trace.lane[at], return_index=True)
+    streams = [trace.lanes[number] for number in numbers.tolist()]
+    return Lanes(
+        names=tuple(f"gpu {stream.process}, stream {stream.thread}" for stream in streams),
+        bounds=(*first.tolist(), len(at)),
+        spans=spans,
+        records=np.full(len(at), NOTHING),
+    )
 
 
 def _gpu_class(trace: Trace, name: int, registry: Registry) -> int:

@@ -13,14 +13,15 @@
 | gpu N, stream M | kernels of a trace                                                 |
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
-from traincope.arrays import Ints
+from traincope.arrays import Codes, Ints, chosen, joined
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.tiles.storage import NOTHING, SPAN_DTYPE
 from traincope.timeline import Instances, RankTimeline
@@ -39,6 +40,28 @@ PHASE_LANES: Mapping[str, tuple[Phase, ...]] = {
     "checkpoint": (Phase.CHECKPOINT_STALL,),
     "host": (Phase.GC, Phase.COMPILE, Phase.SYNC, Phase.NONE),
 }
+
+FIXED = ("steps", *PHASE_LANES, "pipeline", "spans", "device")
+"""Lanes before those of communication, in order."""
+NUM_KINDS, NUM_PHASES = max(Kind) + 1, max(Phase) + 1
+
+
+def _lanes_of_main() -> Ints:
+    """Array (on the device, kind, phase): lane of a record of the training thread. All of communication have one."""
+    lane = np.full((2, NUM_KINDS, NUM_PHASES), NOTHING)
+    host, device, communication = 0, 1, len(FIXED)
+    lane[:, Kind.STEP], lane[:, Kind.SPAN] = FIXED.index("steps"), FIXED.index("spans")
+    lane[host, Kind.ACTION] = FIXED.index("pipeline")
+    lane[device, (Kind.PHASE, Kind.ACTION, Kind.STALL)] = FIXED.index("device")
+    lane[:, Kind.COLLECTIVE] = lane[host, Kind.STALL] = communication
+    for name, phases in PHASE_LANES.items():
+        lane[host, Kind.PHASE, phases] = FIXED.index(name)
+    return lane
+
+
+LANES_OF_MAIN = _lanes_of_main()
+IN_THREAD = (Kind.PHASE, Kind.SPAN, Kind.STALL)
+"""Kinds of records on the lane of a thread that does not train."""
 
 
 def overlapped(axis: str) -> str:
@@ -72,12 +95,16 @@ class Numbering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    """Spans of one lane in order of begin; of equal begins the longest first."""
+class Lanes:
+    """The lanes of a rank that have a span, one after the other."""
 
-    name: str
+    names: tuple[str, ...]
+    bounds: tuple[int, ...]
+    """Position of the first span of each lane, and the number of all spans."""
     spans: NDArray[np.void]
-    """SPAN_DTYPE, without `parent` and `depth`; times are on the common axis."""
+    """SPAN_DTYPE, without `parent` and `depth`; times are on the common axis. Those of a lane are in order of begin; of
+    equal begins the longest is first.
+    """
     records: Ints
     """Position of each span's record in the training thread; NOTHING for other threads."""
 
@@ -95,127 +122,102 @@ class Registry:
         self.classes.number(OTHER)
 
 
-def lanes(rank: RankTimeline, instances: Instances, registry: Registry) -> Iterator[Lane]:
-    """All lanes of a rank that have a span; `build.py` makes `activity` from them."""
-    main = rank.main
-    on_host = main["flags"] & Flag.DEVICE == 0
-    kind, phase = main["kind"], main["phase"]
-    chosen: dict[str, NDArray[np.bool_]] = {"steps": (kind == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0)}
-    for name, phases in PHASE_LANES.items():
-        chosen[name] = on_host & (kind == Kind.PHASE) & np.isin(phase, phases)
-    chosen["pipeline"] = on_host & (kind == Kind.ACTION)
-    chosen["spans"] = kind == Kind.SPAN
-    chosen["device"] = ~on_host & np.isin(kind, (Kind.PHASE, Kind.ACTION, Kind.STALL))
-    for name, mask in chosen.items():
-        at = np.flatnonzero(mask)
-        if len(at):
-            yield _lane(name, rank, main[at], at, instances=instances, registry=registry)
-    yield from _communication(rank, instances, registry)
-    for name, records in rank.threads.items():
-        selected = records[np.isin(records["kind"], (Kind.PHASE, Kind.SPAN, Kind.STALL))]
-        if name != TRAINING_THREAD and len(selected):
-            nowhere = np.full(len(selected), NOTHING, dtype=np.int64)
-            yield _lane(f"thread {name}", rank, selected, nowhere, instances=instances, registry=registry)
+def rank_lanes(rank: RankTimeline, instances: Instances, registry: Registry) -> Lanes:
+    """Arrange the records of a rank on its lanes; `build.py` makes `activity` from the result.
 
-
-def _communication(rank: RankTimeline, instances: Instances, registry: Registry) -> Iterator[Lane]:
-    """One lane per axis: collectives of all threads, and the training thread's stalls in them."""
-    parts, places = [], []
-    for name, records in rank.threads.items():
-        mask = records["kind"] == Kind.COLLECTIVE
-        if name == TRAINING_THREAD:
-            mask |= (records["kind"] == Kind.STALL) & (records["flags"] & Flag.DEVICE == 0)
-        at = np.flatnonzero(mask)
-        parts.append(records[at])
-        places.append(at if name == TRAINING_THREAD else np.full(len(at), NOTHING, dtype=np.int64))
-    records, at = np.concatenate(parts), np.concatenate(places)
-    axes = [group.axis for group in rank.groups] + ["?"]
-    order = sorted(set(axes), key=axis_order)
-    axis = np.array([order.index(axis_name) for axis_name in axes])[np.minimum(records["group"], len(rank.groups))]
-    for number, name in enumerate(order):
-        selected = axis == number
-        if selected.any():
-            yield _lane(
-                f"{COMM}{name}",
-                rank,
-                records[selected],
-                at[selected],
-                instances=instances,
-                registry=registry,
-                axis=name,
-            )
-
-
-def _lane(
-    name: str,
-    rank: RankTimeline,
-    records: NDArray[np.void],
-    at: Ints,
-    *,
-    instances: Instances,
-    registry: Registry,
-    axis: str | None = None,
-) -> Lane:
+    It works on all lanes at once: most are so short that a call of numpy costs more than their spans.
+    """
+    axes = sorted({*(group.axis for group in rank.groups), "?"}, key=axis_order)
+    placed = [_place(rank, name, axes=axes) for name in rank.threads]
+    records = joined([records for records, _, _ in placed])
+    lane, at = (np.concatenate(column) for column in list(zip(*placed, strict=True))[1:])
     ends = np.where(records["end_ns"] == OPEN, max(rank.last_ns, 0), records["end_ns"])
-    order = np.lexsort((-ends, records["start_ns"]))
-    records, at, ends = records[order], at[order], ends[order]
+    order = np.lexsort((-ends, records["start_ns"], lane))
+    lane, records, at, ends = lane[order], chosen(records, order), at[order], ends[order]
     spans = np.zeros(len(records), dtype=SPAN_DTYPE)
     for column in ("start_ns", "value", "step", "sequence", "peer", "flags", "kind"):
         spans[column] = records[column]
     spans["end_ns"] = np.maximum(ends, records["start_ns"])
     spans["open"] = records["end_ns"] == OPEN
-    named = registry.names.numbers_of([*rank.names, "?"])
-    spans["name"] = named[np.minimum(records["name"], len(rank.names))]
     spans["parent"] = spans["instance"] = spans["group"] = NOTHING
-    spans["class"] = _classes(rank, records, registry, axis=axis)
-    if axis is not None:
-        numbers = [registry.groups.setdefault((g.axis, g.key, g.ranks), len(registry.groups)) for g in rank.groups]
-        spans["group"] = np.array([*numbers, NOTHING])[np.minimum(records["group"], len(rank.groups))]
-        spans["instance"] = instances.find(rank, records)
-        spans["wait_ns"] = _waits(rank, spans, instances)
-    return Lane(name=name, spans=spans, records=at)
+    if len(spans):
+        spans["name"] = registry.names.numbers_of([*rank.names, "?"])[np.minimum(records["name"], len(rank.names))]
+    numbers, first = np.unique(lane, return_index=True)
+    bounds, axis_of = (*first.tolist(), len(spans)), dict(enumerate(axes, start=len(FIXED)))
+    for number, (begin, end) in zip(numbers.tolist(), pairwise(bounds), strict=True):
+        spans["class"][begin:end] = _classes(rank, records[begin:end], registry, axis=axis_of.get(number))
+    begin, end = np.searchsorted(lane, (len(FIXED), len(FIXED) + len(axes))).tolist()
+    if end > begin:
+        _add_instances(spans[begin:end], rank, records[begin:end], instances, registry)
+    names = (*FIXED, *(f"{COMM}{axis}" for axis in axes), *(f"thread {name}" for name in rank.threads))
+    return Lanes(names=tuple(names[number] for number in numbers.tolist()), bounds=bounds, spans=spans, records=at)
 
 
-def _classes(
-    rank: RankTimeline, records: NDArray[np.void], registry: Registry, *, axis: str | None
-) -> NDArray[np.uint8]:
-    """Class of each record: its ledger term, if it has one."""
-    classes = np.full(len(records), registry.classes.number(OTHER), dtype=np.uint8)
-    of_phase = np.full(256, classes[0] if len(classes) else 0, dtype=np.uint8)
-    present = set(records["phase"].tolist())
-    for phase, term in PHASE_TERMS.items():
-        if phase in present:
-            of_phase[phase] = registry.classes.number(term)
-    classes[:] = of_phase[records["phase"]]
-    acted = (records["kind"] == Kind.ACTION) & (records["phase"] != Phase.EVALUATION)
-    for number in np.unique(records["name"][acted]).tolist():
-        term = ACTION_TERMS.get(rank.name(number), OTHER)
-        classes[acted & (records["name"] == number)] = registry.classes.number(term)
+def _place(rank: RankTimeline, thread: str, *, axes: Sequence[str]) -> tuple[NDArray[np.void], Ints, Ints]:
+    """The records of a thread that have a lane; the number of their lane; and their position, NOTHING if it does not
+    train. Lanes are numbered as in `rank_lanes`: `FIXED`, one per axis, one per thread.
+    """
+    records, communication = rank.threads[thread], len(FIXED)
+    if thread == TRAINING_THREAD:
+        lane = LANES_OF_MAIN[(records["flags"] & Flag.DEVICE != 0).view(np.int8), records["kind"], records["phase"]]
+        lane[(records["kind"] == Kind.STEP) & (records["flags"] & Flag.PARTIAL != 0)] = NOTHING
+    else:
+        of_kind = np.full(NUM_KINDS, NOTHING)
+        of_kind[Kind.COLLECTIVE] = communication
+        of_kind[list(IN_THREAD)] = communication + len(axes) + list(rank.threads).index(thread)
+        lane = of_kind[records["kind"]]
+    axis = np.array([axes.index(group.axis) for group in rank.groups] + [axes.index("?")])
+    communicates = np.flatnonzero(lane == communication)
+    lane[communicates] += axis[np.minimum(records["group"][communicates], len(rank.groups))]
+    at = np.flatnonzero(lane != NOTHING)
+    return chosen(records, at), lane[at], at if thread == TRAINING_THREAD else np.full(len(at), NOTHING)
+
+
+def _classes(rank: RankTimeline, records: NDArray[np.void], registry: Registry, *, axis: str | None) -> Codes:
+    """Class of each record of a lane: its ledger term, if it has one."""
+    number = registry.classes.number
+    code = records["kind"] * np.intp(NUM_PHASES) + records["phase"]
+    present = [divmod(at, NUM_PHASES) for at in np.flatnonzero(np.bincount(code)).tolist()]
+    kinds, phases = ({pair[side] for pair in present} for side in (0, 1))
+    of_phase = {int(phase): number(term) for phase, term in PHASE_TERMS.items() if phase in phases}
     plain = {Kind.STEP: STEP, Kind.SPAN: SPAN}
     if axis is not None:
         plain |= {Kind.COLLECTIVE: overlapped(axis), Kind.STALL: exposed_transfer(axis)}
-    for kind, name in plain.items():
-        of_kind = records["kind"] == kind
-        if of_kind.any():
-            classes[of_kind] = registry.classes.number(name)
-    if axis is not None and (records["kind"] == Kind.STALL).any():
-        registry.classes.number(exposed_wait(axis))
+    of_kind = {int(kind): number(name) for kind, name in plain.items() if kind in kinds}
+    if axis is not None and Kind.STALL in kinds:
+        number(exposed_wait(axis))
+    table = np.full(NUM_KINDS * NUM_PHASES, number(OTHER), dtype=np.int32)
+    for kind, phase in present:
+        table[kind * NUM_PHASES + phase] = of_kind.get(kind, of_phase.get(phase, number(OTHER)))
+    classes: Codes = table[code]
+    if Kind.ACTION in kinds:
+        acted = np.flatnonzero((records["kind"] == Kind.ACTION) & (records["phase"] != Phase.EVALUATION))
+        names, name = np.unique(records["name"][acted], return_inverse=True)
+        terms = [ACTION_TERMS.get(rank.name(action), OTHER) for action in names.tolist()]
+        classes[acted] = registry.classes.numbers_of(terms)[name]
     return classes
+
+
+def _add_instances(
+    spans: NDArray[np.void], rank: RankTimeline, records: NDArray[np.void], instances: Instances, registry: Registry
+) -> None:
+    """Fill in group, instance and wait of new spans of communication."""
+    numbers = [registry.groups.setdefault((g.axis, g.key, g.ranks), len(registry.groups)) for g in rank.groups]
+    spans["group"] = np.array([*numbers, NOTHING])[np.minimum(records["group"], len(rank.groups))]
+    spans["instance"] = instances.find(rank, records)
+    spans["wait_ns"] = _waits(rank, spans, instances)
 
 
 def _waits(rank: RankTimeline, spans: NDArray[np.void], instances: Instances) -> Ints:
     """Wait of each span, from its begin until the transfer begins."""
-    parts = instances.parts_of[rank.rank]
-    number = instances.number[parts].astype(np.int64)
-    turns = instances.parts.end_ns[parts] - instances.transfer_ns[number]
-    order = np.argsort(number, kind="stable")
-    if not len(order):
-        return np.full(len(spans), NOTHING, dtype=np.int64)
-    sorted_numbers = number[order]
-    place = np.minimum(np.searchsorted(sorted_numbers, spans["instance"].astype(np.int64)), len(order) - 1)
-    known = (sorted_numbers[place] == spans["instance"]) & np.append(instances.splits, False)[spans["instance"]]
-    waited = np.clip(turns[order][place] - spans["start_ns"], 0, spans["end_ns"] - spans["start_ns"])
-    return np.where(known, waited, NOTHING)
+    part = instances.own_parts(rank.rank, spans["instance"])
+    known = np.flatnonzero(part != NOTHING)
+    known = known[instances.splits[spans["instance"][known]]]
+    starts, ends, instance = (spans[column][known] for column in ("start_ns", "end_ns", "instance"))
+    waits = np.full(len(spans), NOTHING, dtype=np.int64)
+    turns = instances.parts.end_ns[part[known]] - instances.transfer_ns[instance]
+    waits[known] = np.clip(turns - starts, 0, ends - starts)
+    return waits
 
 
 def wait_classes(classes: tuple[str, ...]) -> NDArray[np.uint8]:

@@ -163,7 +163,7 @@ class TilesWriter:
         if column not in self._files:
             path = str(self._aside / f"{column}.bin")
             self._files[column] = os.fdopen(private(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC), "wb")
-        self._files[column].write(np.ascontiguousarray(values).tobytes())
+        self._files[column].write(np.ascontiguousarray(values).view(np.uint8).data)
 
     def write_text(self, name: str, text: str) -> None:
         with open(self._aside / name, "w", encoding="utf-8", opener=private) as file:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from traincope.timeline.intervals.painting import ABSENT, _lined_up, nesting, painted
+from traincope.timeline.intervals.painting import ABSENT, nesting, painted
 
 
 def ints(*values: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def test_overlapping_intervals_lie_on_separate_lines_without_a_parent() -> None:
     assert result.parent.tolist() == [ABSENT, ABSENT, 0, ABSENT]
 
 
-def test_each_interval_is_on_the_first_free_line_within_the_shortest_around_it() -> None:
+def test_each_interval_is_on_the_first_free_line_within_the_innermost_around_it() -> None:
     """Clusters of one, two and more intervals that overlap, also of no length: line by line, as it is defined."""
     random = np.random.default_rng(1)
     for _ in range(200):
@@ -50,13 +50,13 @@ def test_each_interval_is_on_the_first_free_line_within_the_shortest_around_it()
         ends = starts + random.integers(0, random.choice([3, 8, 20]), size=25)
         order = np.lexsort((-ends, starts))
         starts, ends = starts[order], ends[order]
-        result = _lined_up(starts, ends)
+        result = nesting(starts, ends)
         lines: list[tuple[int, int]] = []
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             free = [line for line, (until, _) in enumerate(lines) if until <= start]
             line = free[0] if free else len(lines)
-            around = [(until, other) for until, other in lines if start < until >= end]
-            assert (result.depth[at], result.parent[at]) == (line, min(around)[1] if around else ABSENT)
+            around = [(until, -other) for until, other in lines if start < until >= end]
+            assert (result.depth[at], result.parent[at]) == (line, -min(around)[1] if around else ABSENT)
             lines[line : line + 1] = [(max(end, start + 1), at)]
 
 

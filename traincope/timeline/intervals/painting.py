@@ -70,43 +70,27 @@ def ranges(first: Ints, last: Ints) -> Ints:
 
 
 def nesting(starts: Ints, ends: Ints) -> Nesting:
-    """Nest intervals in order of begin, with the longest first if begins are equal."""
-    plain = _nested(starts, ends)
-    return _lined_up(starts, ends) if plain is None else plain
+    """Nest intervals in order of begin, with the longest first if begins are equal. Each is on the first free line.
 
-
-def _nested(starts: Ints, ends: Ints) -> Nesting | None:
-    """Nest by counting the open intervals at each begin; None if an interval outlasts one that it began in."""
-    if (ends <= starts).any():
-        return None
-    depth = (np.arange(len(starts)) - np.searchsorted(np.sort(ends, kind=RUNS), starts, side="right")).astype(np.int32)
+    Its line is the number of intervals that are open at its begin, unless one of them outlasts another that it began
+    in. An interval that begins when all others have ended begins a cluster, so only clusters with such intervals are
+    searched for free lines. An interval without length occupies its line for 1 ns.
+    """
+    until = np.maximum(ends, starts + 1)
+    ended = np.searchsorted(np.sort(until, kind=RUNS), starts, side="right")
+    depth = (np.arange(len(starts)) - ended).astype(np.int32)
     parent = np.full(len(starts), ABSENT, dtype=np.int32)
     levels = [np.flatnonzero(depth == level) for level in range(int(depth.max(initial=-1)) + 1)]
     for above, nested in pairwise(levels):
         parent[nested] = above[np.searchsorted(above, nested) - 1]
-        if (ends[parent[nested]] < ends[nested]).any():
-            return None
-    return Nesting(depth=depth, parent=parent)
-
-
-def _lined_up(starts: Ints, ends: Ints) -> Nesting:
-    """Put each interval on the first free line. This also works for intervals that overlap without nesting.
-
-    An interval that begins when all others have ended begins a cluster, and finds all lines free. Most clusters have
-    one or two intervals: in these, the second one is on the second line, within the first one or not.
-    """
-    until = np.maximum(ends, starts + 1)
-    begins = np.append(True, starts[1:] >= np.maximum.accumulate(until)[:-1])[: len(starts)]
-    first = np.flatnonzero(begins)
-    sizes = np.diff(first, append=len(starts))
-    depth = np.zeros(len(starts), dtype=np.int32)
-    parent = np.full(len(starts), ABSENT, dtype=np.int32)
-    pairs = first[sizes == 2]
-    depth[pairs + 1] = 1
-    parent[pairs + 1] = np.where(until[pairs] >= ends[pairs + 1], pairs, ABSENT)
-    for begin, size in zip(first[sizes > 2].tolist(), sizes[sizes > 2].tolist(), strict=True):
-        chosen = slice(begin, begin + size)
-        depth[chosen], parent[chosen] = _lines_of(starts[chosen].tolist(), ends[chosen].tolist(), first=begin)
+    crossing = np.flatnonzero((depth > 0) & (until[parent] < until))
+    parent[crossing] = ABSENT
+    first = np.append(np.flatnonzero(depth == 0), len(starts))
+    for at in np.unique(np.searchsorted(first, crossing, side="right") - 1).tolist():
+        begin, end = int(first[at]), int(first[at + 1])
+        if end - begin > 2:
+            lines = _lines_of(starts[begin:end].tolist(), ends[begin:end].tolist(), first=begin)
+            depth[begin:end], parent[begin:end] = lines
     return Nesting(depth=depth, parent=parent)
 
 
@@ -121,7 +105,7 @@ def _lines_of(starts: list[int], ends: list[int], *, first: int) -> tuple[list[i
                 if depth < 0:
                     depth = line
             elif until >= end and (
-                parent == ABSENT or until < parent_until or (until == parent_until and owners[line] < parent)
+                parent == ABSENT or until < parent_until or (until == parent_until and owners[line] > parent)
             ):
                 parent, parent_until = owners[line], until
         depths.append(len(untils) if depth < 0 else depth)

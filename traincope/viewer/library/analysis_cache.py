@@ -55,7 +55,7 @@ def save_analysis(analysis: Analysis, tiles: Path) -> None:
 def load_analysis(tiles: Path) -> Analysis | None:
     """The cached analysis; None where it is missing or damaged."""
     try:
-        with (tiles / ANALYSIS_FILE).open("rb") as file, _gc_paused():
+        with (tiles / ANALYSIS_FILE).open("rb") as file, gc_paused():
             analysis = _Reader(file).load()
     except DAMAGED:
         return None
@@ -63,7 +63,7 @@ def load_analysis(tiles: Path) -> Analysis | None:
 
 
 @contextmanager
-def _gc_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause the garbage collector: a fresh pickle holds no garbage, and collecting doubles the time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
+from traincope.viewer.library.analysis_cache import ANALYSIS_FILE, gc_paused, load_analysis
 from traincope.viewer.library.preparing import Report, prepare
 
 NICER = 5
@@ -26,9 +27,15 @@ Work = Callable[[Path, Path, Report], Analysis | SummaryDocument]
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A message of the child process: what it does now."""
+    """A message of the child process, or of a process of it: what it does now."""
 
     text: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    """The answer of a child process that has written its analysis into the cache."""
 
 
 class Pending(Protocol):
@@ -52,23 +59,29 @@ class Reading:
 
     def __init__(self, run: Path, tiles: Path, *, work: Work = prepare) -> None:
         context = multiprocessing.get_context("spawn")
-        self.tiles, self.stage = tiles, ""
+        self.tiles = tiles
+        self._stages: dict[int, str] = {}
         self._received: object = None
         self._answer, child_end = context.Pipe(duplex=False)
-        self._process = context.Process(target=_read, args=(work, run, tiles, child_end), daemon=True)
+        self._process = context.Process(target=_read, args=(work, run, tiles, child_end))
         self._process.start()
         child_end.close()
+
+    @property
+    def stage(self) -> str:
+        return "; ".join(self._stages.values())
 
     def done(self, *, within_seconds: float = 0.0) -> bool:
         """Take the messages that have arrived; True once the answer is among them, or the process has ended."""
         until = time.monotonic() + within_seconds
         while self._received is None and self._answer.poll(max(until - time.monotonic(), 0.0)):
             try:
-                message = self._answer.recv()
+                with gc_paused():
+                    message = self._answer.recv()
             except EOFError:
                 message = RunDirectoryError(ENDED)
             if isinstance(message, _Stage):
-                self.stage = message.text
+                self._stages[message.process] = message.text
             else:
                 self._received = message
         return self._received is not None
@@ -79,6 +92,8 @@ class Reading:
             pass
         self.close()
         answer = self._received
+        if isinstance(answer, _Cached):
+            answer = load_analysis(self.tiles) or RunDirectoryError(f"{self.tiles} was removed; open the run again")
         if isinstance(answer, TraincopeError):
             raise answer
         return cast(Analysis | SummaryDocument, answer)
@@ -94,6 +109,7 @@ def _read(work: Work, run: Path, tiles: Path, answer: Connection) -> None:
     os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
         try:
-            answer.send(work(run, tiles, lambda text: answer.send(_Stage(text))))
+            result = work(run, tiles, lambda text: answer.send(_Stage(text, os.getpid())))
+            answer.send(_Cached() if isinstance(result, Analysis) and (tiles / ANALYSIS_FILE).exists() else result)
         except TraincopeError as error:
             answer.send(error)

@@ -147,6 +147,11 @@ class Library:
         """Whether the events of a run of very many ranks were asked for, and are not read yet."""
         return position in self._with_events and self[position].analysis is None
 
+    @property
+    def stage(self) -> str:
+        """What the first reading of a run does, with the run's name; empty if every run has something to show."""
+        return next((f"{opened.name}: {opened.stage}" for opened in self._opened if opened.stage), "")
+
     def close(self) -> None:
         with self._lock:
             for reading in self._readings.values():

@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import time_ns
 
@@ -14,13 +15,14 @@ from traincope.analysis import Analysis, analyze
 from traincope.analysis.context import Context
 from traincope.errors import RunDirectoryError
 from traincope.events import Kind
+from traincope.executors import alongside
 from traincope.report import summary_document, to_document, to_json
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.schema import Document
 from traincope.summaries import job_summary, read_summaries
 from traincope.tiles.build import write_tiles
 from traincope.tiles.storage import VERSION
-from traincope.timeline import Timeline, open_run
+from traincope.timeline import Instances, Timeline, match_instances, open_run
 from traincope.units import count
 from traincope.viewer.library.analysis_cache import save_analysis
 from traincope.viewer.library.files import File, files
@@ -61,7 +63,7 @@ def _program() -> str:
 
 
 Report = Callable[[str], None]
-"""Called with what is being done now, in words that follow a colon. Few times, because a pipe holds few of them."""
+"""Called with what a process does now, in words that follow a colon. Few times, because a pipe holds few of them."""
 SHARES = 20
 """Most times that a stage reports how far it is."""
 
@@ -69,17 +71,20 @@ SHARES = 20
 def prepare(run: Path, tiles: Path, report: Report = lambda _: None) -> Analysis:
     """The analysis without the records that the tiles hold; writes `tiles` where they are missing.
 
-    The analysis of a finished run is cached next to its tiles.
+    The analysis of a finished run is cached next to its tiles. A process of its own cuts the tiles during the analysis.
     """
     report("reading the events")
     timeline = open_run(run)
-    report(f"analysing {count(len(timeline.ranks), 'rank')}")
-    analysis = analyze(timeline)
-    document, reduced = to_document(analysis), replace(analysis, context=Context(light(timeline)))
+    report("matching the collectives")
+    instances = match_instances(timeline)
+    cutting = nullcontext(_ignored) if tiles.is_dir() else alongside(partial(_cut, tiles, timeline, instances, report))
     try:
-        if not tiles.is_dir():
-            instances, text = analysis.context.instances, to_json(document)
-            write_tiles(tiles, timeline, instances, document=text, progress=_in_words("preparing the timeline", report))
+        with cutting as complete:
+            analysis = analyze(timeline, instances=instances, progress=_analysed(report))
+            report("writing the report")
+            document = to_document(analysis)
+            complete(to_json(document))
+            reduced = replace(analysis, context=Context(light(timeline)))
         if not growing(document) or _quiet(run):
             save_analysis(reduced, tiles)
     except OSError as error:
@@ -89,20 +94,40 @@ def prepare(run: Path, tiles: Path, report: Report = lambda _: None) -> Analysis
     return reduced
 
 
+def _cut(tiles: Path, timeline: Timeline, instances: Instances, report: Report, document: Callable[[], str]) -> None:
+    progress = _in_words("preparing the timeline", report)
+    write_tiles(tiles, timeline, instances, document=document, progress=progress)
+
+
+def _ignored(_: str) -> None:
+    """The document of a run whose tiles are there."""
+
+
 def summarise(run: Path, _tiles: Path, report: Report = lambda _: None) -> SummaryDocument:
     """What rows and last records show of a run of very many ranks. It writes no tiles."""
     return summary_document(job_summary(read_summaries(run, progress=_in_words("reading the rows", report))))
 
 
 def _in_words(stage: str, report: Report) -> Callable[[int, int], None]:
-    """Report a number of ranks at most `SHARES` times."""
-    reported = 0
+    """Report a number of ranks at its begin and at most `SHARES` times more."""
+    reported = -1
 
     def progress(done: int, total: int) -> None:
         nonlocal reported
-        if done * SHARES // total > reported:
+        if total and done * SHARES // total > reported:
             reported = done * SHARES // total
             report(f"{stage}, {done:,} of {count(total, 'rank')}")
+
+    return progress
+
+
+def _analysed(report: Report) -> Callable[[int, int], None]:
+    in_words = _in_words("analysing", report)
+
+    def progress(done: int, total: int) -> None:
+        in_words(done, total)
+        if done == total:
+            report("comparing the ranks")
 
     return progress
 

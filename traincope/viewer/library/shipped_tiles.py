@@ -45,7 +45,7 @@ def write_shipped(run: Path, tiles: Path) -> None:
     """Write the tiles of a finished run and delete older ones. Raises OSError, RunDirectoryError."""
     analysis = analyze(open_run(run))
     document = to_json(to_document(analysis))
-    write_tiles(tiles, analysis.timeline, analysis.context.instances, document=document)
+    write_tiles(tiles, analysis.timeline, analysis.context.instances, document=lambda: document)
 
 
 def link_shipped(run: Path, tiles: Path) -> None:
