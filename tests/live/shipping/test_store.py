@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.live.processes import agents_of, the_agent_of, until
 from tests.s3 import BUCKET, S3, files, s3_server
+from traincope.live.shipping.folding import MAX_PER_HOUR
+from traincope.store.places.archives import archive_number
 
 pytestmark = [pytest.mark.launchers, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
@@ -76,27 +80,56 @@ def objects(server: S3, run: Path) -> set[str]:
     return {path.split("/", 3)[3] for path in files(server).find(f"{BUCKET}/runs/{run.name}")}
 
 
+def of_ranks(run: Path) -> dict[str, bytes]:
+    """All files of ranks, as far as something was written into them."""
+    paths = (path for path in run.glob("attempt-000/rank-*/*") if path.is_file() and path.stat().st_size)
+    return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths if path.suffix != ".room"}
+
+
+def fetch_all(url: str, environment: Mapping[str, str]) -> dict[str, bytes]:
+    """Files of ranks in the copy that a command makes."""
+    program = f"from traincope.store.places.fetched import local_copy; print(local_copy({url!r}))"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return of_ranks(Path(done.stdout.strip()))
+
+
+@contextmanager
+def zipped(server: S3, name: str) -> Iterator[zipfile.ZipFile]:
+    """An archive, opened by its URL as any other program would."""
+    (path,) = (path for path in files(server).find(BUCKET) if path.endswith(name))
+    with files(server).open(path) as file, zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+def archives(server: S3, run: Path) -> set[str]:
+    return {name for name in objects(server, run) if archive_number(name) is not None}
+
+
 def test_the_report_of_the_store_is_that_of_the_run(server: S3, tmp_path: Path) -> None:
     run, environment = tmp_path / "whole", variables(server, tmp_path)
     process = training(run, steps=60, environment=environment, log=tmp_path / "log")
     assert process.wait() == 0, (tmp_path / "log").read_text()
     until(lambda: not agents_of(run), "the agent's end")
     assert report(f"{URL}/whole", environment) == report(run, environment)
+    shipped = archives(server, run)
+    assert 1 <= len(shipped) <= 2 * MAX_PER_HOUR  # the hour may have changed
+    assert objects(server, run) - shipped <= {"run.json", "attempt-000/launch.json", "launcher.jsonl"}
     (listed,) = json.loads(traincope("ls", URL, "--format", "json", environment=environment).stdout)
     assert (listed["path"], listed["state"], listed["world_size"]) == (f"{URL}/whole", "done", 2)
     query = ("select count(*) as n from steps", "--format", "json")
     of_store, of_run = (traincope("sql", place, *query, environment=environment) for place in (f"{URL}/whole", run))
     assert (of_store.returncode, of_store.stdout) == (0, of_run.stdout)
     recorded = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
-    shipped = files(server).cat(files(server).find(f"{BUCKET}/runs/whole"))
-    assert SECRET.encode() not in recorded + b"".join(shipped.values())
+    with zipped(server, max(shipped)) as archive:
+        stored = b"".join(map(archive.read, archive.namelist()))
+    assert SECRET.encode() not in recorded + stored
 
 
 def test_another_command_continues_a_shipment_whose_agent_was_killed(server: S3, tmp_path: Path) -> None:
     run, environment = tmp_path / "killed", variables(server, tmp_path)
     resume = tmp_path / "resume"
     process = training(run, steps=40, environment=environment, log=tmp_path / "log", resume=resume)
-    until(lambda: len(objects(server, run)) > 3, "the first objects")
+    until(lambda: bool(archives(server, run)), "the first archive")
     server.process.send_signal(signal.SIGSTOP)
     agent = the_agent_of(run)
     os.kill(agent, signal.SIGKILL)
@@ -109,6 +142,10 @@ def test_another_command_continues_a_shipment_whose_agent_was_killed(server: S3,
     ended = traincope("ship", run, environment=environment)
     assert ended.returncode == 0, ended.stderr
     assert report(f"{URL}/killed", environment) == report(run, environment)
+    assert len(archives(server, run)) <= 2 * MAX_PER_HOUR
+    copy = fetch_all(f"{URL}/killed", environment)
+    assert copy == {name: content for name, content in of_ranks(run).items() if name in copy}
+    assert {Path(name).suffix for name in of_ranks(run).keys() - copy.keys()} <= {".log"}
 
 
 def test_a_store_that_does_not_answer_delays_no_step_and_the_exit_only_so_long(server: S3, tmp_path: Path) -> None:

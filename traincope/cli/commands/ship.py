@@ -49,8 +49,8 @@ class Ship:
                 raise UsageError(f"an agent of this node still watches {run}; wait for its end")
             hosts = _hosts(run, attempt)
             over = {host: is_over(run, host, attempt=attempt) for host in hosts}
-            for target in chosen.targets():
-                for host in hosts:
+            for host in hosts:
+                for target in chosen.targets(run, attempt=attempt, host=host):
                     shipper = Shipper(run, attempt=attempt, host=host, target=target, settings=settings)
                     last = host != this_host() or over[host]
                     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from traincope.store.layout import attempt_directory
 from traincope.store.lines import parse
+from traincope.topology import Host
 from traincope.whole_files import write_whole
 
 VERSION = 1
@@ -33,7 +34,15 @@ class Journal:
         write_whole(self._path, json.dumps(content).encode())
 
 
-def journal_path(run: Path, *, attempt: int, place: str, host: str) -> Path:
+def journal_path(run: Path, *, attempt: int, place: str, host: Host) -> Path:
     """Path of the journal of one host, attempt and destination. Attempts of a node may overlap at their ends."""
-    digest = blake2b(f"{host}\n{place}".encode(), digest_size=6).hexdigest()
-    return attempt_directory(run, attempt) / f".shipped-{digest}.json"
+    return attempt_directory(run, attempt) / f".shipped-{_digest(place, host)}.json"
+
+
+def archive_path(run: Path, *, attempt: int, place: str, host: Host) -> Path:
+    """Path of the archive that is gathered on this node, as above."""
+    return attempt_directory(run, attempt) / f".archive-{_digest(place, host)}"
+
+
+def _digest(place: str, host: Host) -> str:
+    return blake2b(f"{host.name}/{host.boot_id}\n{place}".encode(), digest_size=6).hexdigest()

@@ -31,7 +31,6 @@ from traincope.store.layout import (
     PROVISIONAL,
     RANK_FILE,
     REQUESTS_FILE,
-    ROWS_FILE,
     RUN_FILE,
     SCALARS_FILES,
     SEGMENT,
@@ -54,6 +53,8 @@ RESERVED_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
 """Size of a segment that may still be written."""
 SHARED = frozenset({LAUNCHER_FILE, REQUESTS_FILE, INJECTED_FILE, HANGS_FILE})
 """Files of lines to which several hosts append."""
+PLAIN = frozenset({RUN_FILE, LAUNCH_FILE, *SHARED})
+"""Files to which several hosts write. They are files of their own everywhere. `run.json` shows that there is a run."""
 WORDS = frozenset({NAMES_FILE, GROUPS_FILE, DETAILS_FILE})
 UNFINISHED = (".new", ".room")
 
@@ -85,10 +86,6 @@ class Piece:
     @property
     def is_shared(self) -> bool:
         return self.path.name in SHARED
-
-    @property
-    def is_rows(self) -> bool:
-        return self.path.name == ROWS_FILE
 
     def content(self) -> bytes | None:
         """Content as of the state or later; None if the file is gone. Raises OSError."""

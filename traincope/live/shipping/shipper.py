@@ -1,7 +1,6 @@
 """One round of shipping: every file of the host that changed since it was shipped.
 
-At a directory, rows and logs grow in place. An object of a store is always written whole, so rows are written there
-only after they have grown by a part of their size, or after some minutes: the events of these minutes are there.
+Rows and logs grow: only what was added is shipped. At a URL, the files of a round arrive together (`archiving`).
 """
 
 import json
@@ -12,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from traincope.errors import RunDirectoryError
+from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.live.shipping.exchange import missing_lines, renumbered, with_lines
 from traincope.live.shipping.journal import Journal, journal_path
 from traincope.live.shipping.limits import Rate, ShipSettings
 from traincope.live.shipping.selecting import (
     LAUNCH_FILE,
+    PLAIN,
     SHARED,
     WORDS,
     Piece,
@@ -26,6 +26,7 @@ from traincope.live.shipping.selecting import (
 )
 from traincope.live.shipping.targets import Target
 from traincope.store.job.manifests import read_run_info
+from traincope.store.job.witness import file_name_of
 from traincope.store.layout import (
     COMPACTED,
     OLD_ROWS_FILE,
@@ -47,12 +48,10 @@ from traincope.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
-ROWS_GROWTH = 32
-"""Rows are written again after they grew by one in so many bytes, ..."""
-ROWS_SECONDS = 300.0
-"""... or after this time."""
 KEPT = frozenset({RUN_FILE, RANK_FILE, ROWS_FILE, OLD_ROWS_FILE, *SHARED})
 """Files that are never removed at a destination."""
+COMMIT_BYTES = 32 << 20
+"""So many gathered bytes arrive before the end of a round."""
 JOURNAL_SECONDS = 1.0
 MAX_ATTEMPTS = 10_000
 
@@ -76,13 +75,12 @@ class Shipper:
         """Raises OSError if the journal cannot be read."""
         self._run, self._attempt, self._host, self._target = run, attempt, host, target
         self._settings = settings or ShipSettings()
-        self._journal = Journal(
-            journal_path(run, attempt=attempt, place=target.place, host=f"{host.name}/{host.boot_id}")
-        )
+        self._journal = Journal(journal_path(run, attempt=attempt, place=target.place, host=host))
+        self._has_begun = False
+        self._arriving: dict[str, str] = {}
+        """States of the files that were written, and may not have arrived yet."""
         self._bytes = Rate(self._settings.bytes_per_second)
         self._files = Rate(self._settings.files_per_second)
-        self._rows_at: dict[str, tuple[int, float]] = {}
-        """Rows -> their size, and when they were shipped."""
 
     @property
     def place(self) -> str:
@@ -95,27 +93,66 @@ class Shipper:
         round continues there.
         """
         began_wall_ns = time.time_ns()
+        self._begin()
         pieces = host_pieces(self._run, self._host, attempt=self._attempt)
         todo = [piece for piece in pieces if self._is_due(piece, last=last)]
-        files = num_bytes = 0
-        written_at = time.monotonic()
         try:
-            for number, piece in enumerate(todo):
-                ready = self._files.wait(1, is_over=is_over) and self._bytes.wait(0, is_over=is_over)
-                if is_over() or not ready:
-                    left = todo[number:]
-                    return self._noted(began_wall_ns, left=left, files=files, num_bytes=num_bytes, last=False)
-                sent = self._ship(piece)
-                self._bytes.charge(sent)
-                files, num_bytes = files + 1, num_bytes + sent
-                if time.monotonic() - written_at > JOURNAL_SECONDS:
-                    self._journal.write()
-                    written_at = time.monotonic()
-            self._remove({self._name_there(piece) for piece in pieces})
+            files, num_bytes = self._ship_all(todo, is_over=is_over)
+            if files == len(todo):
+                self._remove({self._name_there(piece) for piece in pieces})
+            left = todo[files:]
+            note = self._note(at_wall_ns=began_wall_ns, complete=last and not left, left=left)
+            if not left:
+                self._write_note(note)
         finally:
-            if files:
-                self._journal.write()
-        return self._noted(began_wall_ns, left=[], files=files, num_bytes=num_bytes, last=last)
+            num_bytes_last = self._arrive()
+        self._write_left(note)
+        return Round(
+            files=files, bytes=num_bytes + num_bytes_last, left_files=note.left_files, left_bytes=note.left_bytes
+        )
+
+    def _begin(self) -> None:
+        """Find out what has arrived, if the destination knows: an agent may be killed before it writes it down."""
+        if self._has_begun:
+            return
+        number = self._attempt_there(self._attempt)
+        states = self._target.begin(f"{attempt_directory(Path(), number).name}/{file_name_of(self._host)}")
+        if states is not None:
+            plain = {name: state for name, state in self._journal.shipped.items() if _is_plain(name)}
+            self._journal.shipped = {**plain, **states}
+        self._has_begun = True
+
+    def _ship_all(self, todo: Sequence[Piece], *, is_over: Callable[[], bool]) -> tuple[int, int]:
+        """Ship pieces until `is_over`. Returns the numbers of files and of bytes."""
+        num_bytes, written_at = 0, time.monotonic()
+        for number, piece in enumerate(todo):
+            ready = (self._target.gathers or self._files.wait(1, is_over=is_over)) and self._bytes.wait(
+                0, is_over=is_over
+            )
+            if is_over() or not ready:
+                return number, num_bytes
+            sent = self._ship(piece)
+            self._bytes.charge(sent)
+            num_bytes += sent
+            is_much = self._target.gathered_bytes > COMMIT_BYTES
+            if is_much or (not self._target.gathers and time.monotonic() - written_at > JOURNAL_SECONDS):
+                num_bytes += self._arrive()
+                written_at = time.monotonic()
+        return len(todo), num_bytes
+
+    def _arrive(self) -> int:
+        """Let what was written arrive, and write that down. Returns the number of bytes that were sent."""
+        arriving, self._arriving = self._arriving, {}
+        try:
+            sent = self._target.commit(arriving)
+        except (OSError, TraincopeError):
+            self._has_begun = False  # what has arrived is known only there
+            raise
+        self._bytes.charge(sent)
+        self._journal.shipped |= arriving
+        if arriving:
+            self._journal.write()
+        return sent
 
     def note_begin(self) -> None:
         """Write down on the node that this destination does not have all records yet. Raises OSError."""
@@ -132,13 +169,7 @@ class Shipper:
 
     def _is_due(self, piece: Piece, *, last: bool) -> bool:
         name = self._known_name(piece)
-        if name is None or self._journal.shipped.get(name) != piece.state:
-            before = self._rows_at.get(piece.name)
-            if last or self._target.appends or not piece.is_rows or before is None:
-                return True
-            size, at = before
-            return piece.size < size or piece.size - size > size // ROWS_GROWTH or time.monotonic() - at > ROWS_SECONDS
-        return last and piece.is_shared
+        return name is None or self._journal.shipped.get(name) != piece.state or (last and piece.is_shared)
 
     def _ship(self, piece: Piece) -> int:
         """Ship a piece. Returns the number of bytes that were written."""
@@ -155,10 +186,8 @@ class Shipper:
                 return 0
             self._target.write(name, content)
             sent = len(content)
-        if piece.is_rows:
-            self._rows_at[piece.name] = piece.size, time.monotonic()
-        self._journal.shipped[name] = piece.state
-        return sent
+        self._arriving[name] = piece.state
+        return 0 if self._target.gathers and not _is_plain(name) else sent
 
     def _merge(self, piece: Piece, name: str) -> int:
         local, there = renumbered(piece.content() or b"", self._journal.attempts), self._target.read(name) or b""
@@ -178,7 +207,7 @@ class Shipper:
         """Append what is new in a file that only grows, and return its size. None if it must be written whole."""
         before = self._journal.shipped.get(name, "").split("-")
         now = piece.state.split("-")
-        if not self._target.appends or piece.path.suffix not in (".jsonl", ".log") or len(before) != 3:
+        if piece.path.suffix not in (".jsonl", ".log") or len(before) != 3:
             return None
         size, inode = int(before[0]), before[2]
         if inode != now[2] or piece.size <= size:
@@ -275,22 +304,16 @@ class Shipper:
                     return launch
         return f"{read_run_info(self._run).id}-{attempt}"
 
-    def _noted(self, began_wall_ns: int, *, left: list[Piece], files: int, num_bytes: int, last: bool) -> Round:
-        """Write the notes about a round, at the destination last."""
-        note = self._note(at_wall_ns=began_wall_ns, complete=last and not left, left=left)
-        if not left:
-            there = ShipNote(
-                host=note.host,
-                at_wall_ns=note.at_wall_ns,
-                interval_seconds=note.interval_seconds,
-                complete=note.complete,
-            )
-            number = self._attempt_there(self._attempt)
-            self._target.write(
-                f"{attempt_directory(Path(), number).name}/{shipped_name(self._host)}", content_of(there)
-            )
-        self._write_left(note)
-        return Round(files=files, bytes=num_bytes, left_files=note.left_files, left_bytes=note.left_bytes)
+    def _write_note(self, note: ShipNote) -> None:
+        """Write the note at the destination. It arrives with or after the files of its round."""
+        there = ShipNote(
+            host=note.host,
+            at_wall_ns=note.at_wall_ns,
+            interval_seconds=note.interval_seconds,
+            complete=note.complete,
+        )
+        number = self._attempt_there(self._attempt)
+        self._target.write(f"{attempt_directory(Path(), number).name}/{shipped_name(self._host)}", content_of(there))
 
     def _note(self, *, at_wall_ns: int, complete: bool, left: list[Piece], problem: str | None = None) -> ShipNote:
         return ShipNote(
@@ -307,6 +330,11 @@ class Shipper:
     def _write_left(self, note: ShipNote) -> None:
         path = left_path(attempt_directory(self._run, self._attempt), self._host, destination=self.place)
         write_whole(path, content_of(note))
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a file is not part of an archive."""
+    return PurePosixPath(name).name in PLAIN
 
 
 def _folder(name: str) -> str:

@@ -1,11 +1,11 @@
-"""Destinations of shipped files: a directory that hosts share, or a URL. Each file appears whole."""
+"""Destinations of shipped files, and a directory that hosts share. `archiving` has those behind a URL."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from traincope.private_files import file_mode, make_directory
-from traincope.store.places.remote import RemoteFiles
 from traincope.whole_files import write_whole
 
 
@@ -14,8 +14,20 @@ class Target(Protocol):
 
     place: str
     """The directory or URL."""
-    appends: bool
-    """Whether files can grow in place."""
+    gathers: bool
+    """Whether files arrive together, at the next `commit`. Otherwise they arrive as soon as they are written."""
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes that wait for the next `commit`."""
+
+    def begin(self, folder: str) -> Mapping[str, str] | None:
+        """Begin with the files of a host: those in this folder and of the run. Returns the states of those that have
+        arrived; None if this place does not know them.
+        """
+
+    def commit(self, states: Mapping[str, str]) -> int:
+        """Let what was gathered arrive, all or nothing. `states`: of those files. Returns the number of bytes sent."""
 
     def read(self, name: str) -> bytes | None:
         """Read a small file; None if it does not exist."""
@@ -36,11 +48,18 @@ class Target(Protocol):
 class Directory:
     """A directory that several hosts share."""
 
-    appends = True
+    gathers = False
+    gathered_bytes = 0
 
     def __init__(self, root: Path) -> None:
         self.place = str(root)
         self._root = root
+
+    def begin(self, folder: str) -> None:
+        """Nothing is known here."""
+
+    def commit(self, states: Mapping[str, str]) -> int:  # noqa: ARG002 - all has arrived
+        return 0
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -70,31 +89,3 @@ class Directory:
     def folders(self, name: str) -> list[str]:
         folder = self._root / name
         return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-
-class Store:
-    """A place behind a URL."""
-
-    appends = False
-
-    def __init__(self, remote: RemoteFiles) -> None:
-        self.place = remote.url
-        self._remote = remote
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return self._remote.read(name)
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, content: bytes) -> None:
-        self._remote.write(name, content)
-
-    def append(self, name: str, content: bytes, *, at: int) -> bool:  # noqa: ARG002 - objects cannot grow
-        return False
-
-    def remove(self, name: str) -> None:
-        self._remote.remove(name)
-
-    def folders(self, name: str) -> list[str]:
-        return self._remote.folders(name)

@@ -28,6 +28,7 @@ from traincope.store.layout import (
     attempt_number,
 )
 from traincope.store.lines import parse
+from traincope.store.places.archived import ArchivedFiles, plain_files
 from traincope.store.places.remote import RemoteFile, RemoteFiles, url_of
 from traincope.units import size
 from traincope.whole_files import aside_path, write_whole
@@ -39,6 +40,9 @@ VERSIONS = ".versions.json"
 """Versions of the fetched files, in the copy."""
 MAX_FETCHED = 64
 """Files that are fetched before the versions are written: an interrupted copy continues there."""
+
+ATTEMPTS = 3
+"""A run that is being shipped is listed so often, if a file is gone when it is its turn."""
 
 
 class Needs(Enum):
@@ -90,11 +94,24 @@ class Fetched:
 
 def fetch(remote: RemoteFiles, *, needs: Needs, to: Path | None = None) -> Fetched:
     """Make the copy of one run current. `to`: its directory, by default in the cache. Raises as `local_copy`."""
-    listed = remote.sizes()
-    _check_names(listed, remote.url)
-    needed = _needed(listed, needs)
     directory = to or _cache(remote.url) / needs.value / PurePosixPath(remote.url).name
     make_directory(directory, exist_ok=True)
+    for attempt in range(ATTEMPTS):
+        try:
+            return _fetch_listed(remote, needs, directory)
+        except FileNotFoundError as error:  # an agent replaces files while it ships
+            if attempt == ATTEMPTS - 1:
+                raise NotARunError(f"{remote.url} changed while it was read ({error}); try again") from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _fetch_listed(remote: RemoteFiles, needs: Needs, directory: Path) -> Fetched:
+    """Make the copy that of the files as they are listed now. Raises FileNotFoundError if they change meanwhile."""
+    found = remote.sizes()
+    archived = ArchivedFiles(remote, found)
+    listed = {**plain_files(found), **archived.files}
+    _check_names(listed, remote.url)
+    needed = _needed(listed, needs)
     versions = _versions(directory)
     for name in versions.keys() - needed.keys():
         (directory / name).unlink(missing_ok=True)
@@ -104,32 +121,34 @@ def fetch(remote: RemoteFiles, *, needs: Needs, to: Path | None = None) -> Fetch
         for name, file in needed.items()
         if versions.get(name) != file.version or _size(directory / name) != file.size
     ]
+    stale.sort(key=lambda name: archived.place(name) if name in archived.files else ("", 0, 0))
     num_bytes = sum(needed[name].size for name in stale)
     if stale:
         logger.info("fetching %d files (%s) from %s", len(stale), size(num_bytes), remote.url)
     for first in range(0, len(stale), MAX_FETCHED):
         part = stale[first : first + MAX_FETCHED]
-        _fetch(remote, part, directory, listed)
+        _fetch(remote, archived, part, directory, listed)
         versions |= {name: needed[name].version for name in part}
         write_whole(directory / VERSIONS, json.dumps(versions).encode())
     return Fetched(directory=directory, num_files=len(stale), num_bytes=num_bytes)
 
 
-def _fetch(remote: RemoteFiles, names: list[str], directory: Path, listed: Mapping[str, RemoteFile]) -> None:
+def _fetch(
+    remote: RemoteFiles, archived: ArchivedFiles, names: list[str], directory: Path, listed: Mapping[str, RemoteFile]
+) -> None:
     """Fetch aside and rename: an interrupted copy has no half file."""
     for folder in {(directory / name).parent for name in names}:
         make_directory(folder, exist_ok=True)
     aside = {name: aside_path(directory / name) for name in names}
     try:
-        remote.fetch(aside)
+        remote.fetch({name: path for name, path in aside.items() if name not in archived.files})
+        archived.fetch({name: path for name, path in aside.items() if name in archived.files})
         for name, path in aside.items():
             path.chmod(0o600)
             modified = listed[name].modified_seconds
             if modified is not None:
                 os.utime(path, (modified, modified))
             path.replace(directory / name)
-    except FileNotFoundError as error:
-        raise NotARunError(f"{remote.url} changed while it was read ({error}); try again") from error
     finally:
         for path in aside.values():
             path.unlink(missing_ok=True)

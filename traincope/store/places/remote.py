@@ -111,6 +111,19 @@ class RemoteFiles:
         content: bytes = self._call(lambda: self._files.cat_file(self._path(name)), seconds=ANSWER_SECONDS)
         return content
 
+    def read_part(self, name: str, *, start: int, end: int) -> bytes:
+        """Read the bytes from `start` to `end` of a file."""
+        return self._result(self.begin_part(name, start=start, end=end), seconds=TRANSFER_SECONDS)
+
+    def begin_part(self, name: str, *, start: int, end: int) -> Call[bytes]:
+        """Begin to read a part of a file; `end_part` waits for it."""
+        path = self._path(name)
+        return self._begin(lambda: bytes(self._files.cat_file(path, start=start, end=end)), seconds=TRANSFER_SECONDS)
+
+    def end_part(self, call: Call[bytes]) -> bytes:
+        """Wait for a part."""
+        return self._result(call, seconds=TRANSFER_SECONDS)
+
     def fetch(self, names: Mapping[str, Path]) -> None:
         """Copy files to paths of this machine, several at a time. Their directories exist."""
         calls: list[Call[None]] = []
@@ -126,6 +139,10 @@ class RemoteFiles:
     def write(self, name: str, content: bytes) -> None:
         """Write a file. Nobody sees a part of it."""
         self._call(lambda: self._write(self._path(name), content), seconds=TRANSFER_SECONDS)
+
+    def put(self, path: Path, name: str) -> None:
+        """Write a file with the content of a file of this machine. Nobody sees a part of it."""
+        self._call(lambda: self._put(path, self._path(name)), seconds=TRANSFER_SECONDS)
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -143,13 +160,20 @@ class RemoteFiles:
         return found
 
     def _write(self, path: str, content: bytes) -> None:
+        self._whole(path, lambda place: self._files.pipe_file(place, content))
+
+    def _put(self, source: Path, path: str) -> None:
+        self._whole(path, lambda place: self._files.put_file(str(source), place))
+
+    def _whole(self, path: str, write: Callable[[str], None]) -> None:
+        """Call `write` with the place to write to: aside, unless the store shows only whole files."""
         if self._is_store:
-            self._files.pipe_file(path, content)
+            write(path)
             return
         folder, _, name = path.rpartition("/")
         self._files.makedirs(folder, exist_ok=True)
         aside = f"{folder}/.{name}.new"
-        self._files.pipe_file(aside, content)
+        write(aside)
         self._files.mv(aside, path)
 
     def _call(self, do: Callable[[], Value], *, seconds: float) -> Value:

@@ -1,0 +1,279 @@
+"""Rounds of shipping to a URL: fsspec's file system in memory, with a clock that the test turns."""
+
+import json
+import os
+import random
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from tests.live.shipping.test_shipper import contents
+from traincope.errors import RunDirectoryError, ServerError
+from traincope.live.node.retention import compact
+from traincope.live.shipping.archiving import Archives
+from traincope.live.shipping.folding import FULL_BYTES, MAX_PER_HOUR, folded
+from traincope.live.shipping.shipper import Shipper
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.places.archives import INDEX_FILE, Archive, archive_number
+from traincope.store.places.fetched import Needs, fetch
+from traincope.store.places.remote import RemoteFiles
+from traincope.topology import Host
+
+DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
+URL = "memory://archived/run"
+S = 1_000_000_000
+HOUR_S = 3_600
+BEGIN_S = 490_000 * HOUR_S
+
+
+class Failing(RemoteFiles):
+    """A store that stops to answer before or after it has an archive, or at a removal."""
+
+    def __init__(self, *, at: str = "") -> None:
+        super().__init__(URL)
+        self._at = at
+
+    def put(self, path: Path, name: str) -> None:
+        if self._at == "before":
+            raise ServerError("no answer")
+        super().put(path, name)
+        if self._at == "after":
+            raise ServerError("no answer")
+
+    def remove(self, name: str) -> None:
+        if self._at == "removal":
+            raise ServerError("no answer")
+        super().remove(name)
+
+
+class Clock:
+    """Wall time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = BEGIN_S
+
+    def __call__(self) -> int:
+        return self.seconds * S
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["fsspec.AbstractFileSystem"]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    files = fsspec.filesystem("memory")
+    yield files
+    if files.exists("/archived"):
+        files.rm("/archived", recursive=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    shutil.copytree(DEMO, tmp_path / "local", ignore=shutil.ignore_patterns("MADE_BY", "expected.json"))
+    return tmp_path / "local"
+
+
+@pytest.fixture
+def host() -> Host:
+    return read_rank_info(DEMO / "attempt-000" / "rank-00000").host
+
+
+def shipper(run: Path, host: Host, *, clock: Clock, at: str = "") -> Shipper:
+    target = Archives(Failing(at=at), aside=run / "attempt-000" / ".archive-x", wall_ns=clock)
+    return Shipper(run, attempt=0, host=host, target=target)
+
+
+def archives(memory: "fsspec.AbstractFileSystem") -> list[str]:
+    return sorted(path for path in memory.find("/archived") if archive_number(path) is not None)
+
+
+def fetched() -> dict[str, bytes]:
+    """The files that a command which reads the URL has."""
+    return without_versions(contents(fetch(RemoteFiles(URL), needs=Needs.RECORDS).directory))
+
+
+def without_versions(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in files.items() if not name.startswith(".versions")}
+
+
+def recorded(run: Path) -> dict[str, bytes]:
+    return {name: content for name, content in contents(run).items() if not Path(name).name.startswith(".")}
+
+
+def train(run: Path, *, number: int, rng: random.Random) -> None:
+    """What a round of training leaves: rows, a new segment, a compacted older one, sometimes thinned rows."""
+    for rank in (run / "attempt-000").glob("rank-*"):
+        with (rank / "rows.jsonl").open("ab") as file:
+            file.write(json.dumps([number, rng.random()]).encode() + b"\n")
+        (rank / f"thread-1-{number:05d}.seg").write_bytes(rng.randbytes(2_000))
+        older = rank / f"thread-1-{number - 2:05d}.seg"
+        if older.exists():
+            older.rename(older.with_suffix(".parquet"))
+    if number % 20 == 19:
+        rows = run / "attempt-000" / "rank-00001" / "rows.jsonl"
+        thinned = rows.with_suffix(".new")
+        thinned.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[::2]))
+        thinned.rename(rows)
+
+
+def test_a_node_leaves_few_objects_per_hour_and_every_byte(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem"
+) -> None:
+    clock, rng = Clock(), random.Random(5)
+    shipping = shipper(run, host, clock=clock)
+    for number in range(48):
+        train(run, number=number, rng=rng)
+        clock.seconds = BEGIN_S + number * HOUR_S // 16
+        shipping.round(last=number == 47)
+        assert len(archives(memory)) <= MAX_PER_HOUR + number // 16
+        if number % 12 == 11:
+            assert fetched() == recorded(run)
+    live = sum(map(len, recorded(run).values()))
+    assert sum(memory.sizes(archives(memory))) < 2 * live
+    others = {Path(path).name for path in memory.find("/archived")} - {Path(path).name for path in archives(memory)}
+    assert others == {"run.json", "launch.json"}
+    assert not list(memory.find("/archived/run/attempt-000/rank-00000"))
+
+
+def test_archives_are_zip_files_of_what_was_recorded(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem"
+) -> None:
+    shipper(run, host, clock=Clock()).round(last=True)
+    (path,) = archives(memory)
+    with zipfile.ZipFile(BytesIO(memory.cat_file(path))) as archive:
+        assert archive.testzip() is None
+        members = {name: archive.read(name) for name in archive.namelist()}
+    expected = {name: content for name, content in recorded(run).items() if name != "run.json"}
+    assert {name: members.get(name) for name in expected} == expected
+    more = {Path(name).name for name in members.keys() - expected.keys()}
+    assert {INDEX_FILE} < more
+    assert len(more) == 2  # and the note
+
+
+@pytest.mark.parametrize("at", ["before", "after", "removal"])
+def test_an_interrupted_upload_loses_and_doubles_nothing(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem", at: str
+) -> None:
+    clock, rng = Clock(), random.Random(5)
+    first = shipper(run, host, clock=clock)
+    for number in range(6):
+        train(run, number=number, rng=rng)
+        clock.seconds += 15
+        first.round()
+    before = fetched()
+    compact(run / "attempt-000" / "rank-00002" / "main-00000.seg")
+    train(run, number=6, rng=rng)
+    failing = shipper(run, host, clock=clock, at=at)
+    if at == "removal":
+        failing.round()
+    else:
+        with pytest.raises(ServerError):
+            failing.round()
+    assert fetched() == (before if at == "before" else recorded(run))
+    again = shipper(run, host, clock=clock)
+    done = again.round(last=True)
+    assert fetched() == recorded(run)
+    assert (done.files > 0) is (at == "before")  # what has arrived is not shipped again
+    again.round(last=True)
+    assert len(archives(memory)) <= MAX_PER_HOUR
+
+
+def test_the_same_agent_continues_after_a_store_that_kept_what_it_did_not_confirm(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem"
+) -> None:
+    clock = Clock()
+    remote = Failing(at="after")
+    target = Archives(remote, aside=run / "attempt-000" / ".archive-x", wall_ns=clock)
+    shipping = Shipper(run, attempt=0, host=host, target=target)
+    with pytest.raises(ServerError):
+        shipping.round()
+    remote._at = ""
+    compact(run / "attempt-000" / "rank-00002" / "main-00000.seg")
+    shipping.round(last=True)
+    assert fetched() == recorded(run)
+    assert len(archives(memory)) <= 2
+
+
+@pytest.mark.usefixtures("memory")
+def test_only_what_a_command_needs_is_read(run: Path, host: Host) -> None:
+    segment = run / "attempt-000" / "rank-00002" / "thread-7-00000.parquet"
+    segment.write_bytes(np.random.default_rng(5).bytes(4 << 20))
+    shipper(run, host, clock=Clock()).round(last=True)
+    read = [0]
+
+    class Counting(RemoteFiles):
+        def end_part(self, call: object) -> bytes:
+            content = super().end_part(call)  # type: ignore[arg-type]
+            read[0] += len(content)
+            return content
+
+    assert fetch(Counting(URL), needs=Needs.LIST).num_files > 4
+    assert 0 < read[0] < 1 << 20
+    fetch(Counting(URL), needs=Needs.RECORDS)
+    assert read[0] > segment.stat().st_size
+    total = read[0]
+    assert fetch(Counting(URL), needs=Needs.RECORDS).num_files == 0
+    assert read[0] - total < 1 << 20
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_file_that_a_cleaner_removed_moves_on_with_its_archive(run: Path, host: Host) -> None:
+    clock, rng = Clock(), random.Random(5)
+    shipping = shipper(run, host, clock=clock)
+    shipping.round()
+    words = "attempt-000/rank-00002/names.jsonl"
+    before = (run / words).read_bytes()
+    (run / words).unlink()
+    for number in range(10):
+        train(run, number=number, rng=rng)
+        clock.seconds += HOUR_S // 3
+        shipping.round()
+    assert fetched() == {**recorded(run), words: before}
+
+
+def test_a_damaged_archive_is_reported_by_its_name(run: Path, host: Host, memory: "fsspec.AbstractFileSystem") -> None:
+    shipper(run, host, clock=Clock()).round(last=True)
+    (path,) = archives(memory)
+    content = bytearray(memory.cat_file(path))
+    content[2_000] ^= 255
+    memory.pipe_file(path, bytes(content))
+    with pytest.raises(RunDirectoryError, match=f"{os.path.basename(path)} is damaged"):
+        fetched()
+    memory.pipe_file(path, bytes(content[:-3]))
+    with pytest.raises(RunDirectoryError, match="it has no index at its end"):
+        fetched()
+
+
+def test_an_archive_of_which_little_is_needed_is_written_again_in_the_present_hour() -> None:
+    past = {1: Archive(0, 1000), 2: Archive(0, 3 * FULL_BYTES), 3: Archive(1, 1000)}
+    live = {1: 499, 2: FULL_BYTES + 1, 3: 400}
+    assert folded(past, live, new_bytes=10, hour=2) == ([1], 2)  # one at a time
+    del past[1], live[1]
+    assert folded(past, live, new_bytes=10, hour=2) == ([2], 2)
+    assert folded(past, live, new_bytes=10, hour=1) == ([2], 1)
+
+
+@pytest.mark.parametrize(("live_bytes", "most"), [(20_000, 7.0), (1_000_000, 4.3)])
+def test_a_byte_is_written_again_a_few_times_only(live_bytes: int, most: float) -> None:
+    """Three hours of rounds every 15 s. Each leaves `live_bytes`. Never more than 4 partial archives of an hour."""
+    kept: dict[int, Archive] = {}
+    live: dict[int, int] = {}
+    written = 0
+    for number in range(720):
+        taken, hour = folded(kept, live, new_bytes=live_bytes, hour=number // 240)
+        size = live_bytes + sum(live[each] for each in taken)
+        written += size
+        for each in taken:
+            del kept[each], live[each]
+        kept[number], live[number] = Archive(hour, size), size
+        partial = [each for each in live if live[each] < FULL_BYTES]
+        for past in range(3):
+            of_hour = sum(kept[each].hour == past for each in partial)
+            assert of_hour <= (MAX_PER_HOUR if past == number // 240 else 1) or number % 240 == 0
+        assert sum(live.values()) == (number + 1) * live_bytes
+    assert written <= most * sum(live.values())
+    assert len(kept) <= 3 + MAX_PER_HOUR + sum(live.values()) // FULL_BYTES

@@ -1,0 +1,237 @@
+"""A destination behind a URL: the files of a host go into archives, so that a store holds few objects of a node.
+
+What is written stays in an archive on this node until `commit`, which writes it as one object, with the index of all
+files. An object appears whole, so an interrupted upload changes nothing. The next agent continues from the index of the
+newest archive. Files of the run, to which several hosts write, are no part of archives.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+
+from traincope.errors import ServerError
+from traincope.live.shipping.folding import folded
+from traincope.live.shipping.selecting import PLAIN
+from traincope.store.places.archives import (
+    DIRECTORY,
+    Archive,
+    ArchiveWriter,
+    Entry,
+    Index,
+    Part,
+    archive_name,
+    newest_archives,
+    read_indexes,
+    unpacked,
+)
+from traincope.store.places.remote import RemoteFile, RemoteFiles
+
+logger = logging.getLogger(__name__)
+
+KEPT_BYTES = 8 << 20
+"""Smaller archives stay on this node while they may be taken over."""
+MS = 1_000_000
+HOUR_MS = 3_600_000
+
+
+class Archives:
+    """The place behind a URL, for the files of one host in one attempt."""
+
+    gathers = True
+
+    def __init__(self, remote: RemoteFiles, *, aside: Path, wall_ns: Callable[[], int] = time.time_ns) -> None:
+        """`aside`: path of the archive on this node while it is gathered."""
+        self.place = remote.url
+        self._remote, self._aside, self._wall_ns = remote, aside, wall_ns
+        self._folder = ""
+        self._index = Index(number=0)
+        self._files: dict[str, Entry] = {}
+        """The index of the next archive."""
+        self._writer: ArchiveWriter | None = None
+        self._last_number = 0
+        self._kept: set[int] = set()
+        """Archives with a copy on this node."""
+        self._dead: set[str] = set()
+        """Archives that no index needs any more."""
+
+    def begin(self, folder: str) -> Mapping[str, str]:
+        """Read the index of the newest archive in the folder of a host, and return the states of its files."""
+        self._folder = f"{PurePosixPath(folder).parent}/{DIRECTORY}/{PurePosixPath(folder).name}"
+        self._drop()
+        for left in self._aside.parent.glob(f"{self._aside.name}*"):
+            left.unlink(missing_ok=True)
+        sizes = self._sizes()
+        newest = newest_archives(sizes).get(self._folder)
+        self._index = Index(number=0)
+        if newest is not None:
+            name = archive_name(self._folder, newest)
+            (self._index,) = read_indexes(self._remote, {name: sizes[name].size})
+        self._files, self._last_number = dict(self._index.files), max(self._last_number, self._index.number)
+        self._dead = set(sizes) - {archive_name(self._folder, number) for number in self._index.archives}
+        return {name: entry.state for name, entry in self._files.items()}
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes that the next commit writes."""
+        return 0 if self._writer is None else self._writer.size
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._remote.read(name)
+        except FileNotFoundError:
+            return None
+
+    def folders(self, name: str) -> list[str]:
+        return self._remote.folders(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        if PurePosixPath(name).name in PLAIN:
+            self._remote.write(name, content)
+            return
+        self._files[name] = Entry(state="", parts=(self._next().add(name, content),))
+
+    def append(self, name: str, content: bytes, *, at: int) -> bool:
+        entry = self._files.get(name)
+        if entry is None or entry.size != at:
+            return False
+        self._files[name] = replace(entry, parts=(*entry.parts, self._next().add(name, content, start=at)))
+        return True
+
+    def remove(self, name: str) -> None:
+        if PurePosixPath(name).name in PLAIN:
+            self._remote.remove(name)
+        self._files.pop(name, None)
+
+    def commit(self, states: Mapping[str, str]) -> int:
+        """Write what was gathered as one object. `states`: of the files in it. Returns the number of bytes on the wire.
+
+        Raises OSError, ServerError, RunDirectoryError; what was gathered is then forgotten.
+        """
+        if self._files == self._index.files:
+            self._drop()
+            return 0
+        try:
+            return self._commit(states)
+        finally:
+            self._files = dict(self._index.files)
+            self._drop()
+
+    def _commit(self, states: Mapping[str, str]) -> int:
+        for name, state in states.items():
+            if name in self._files:
+                self._files[name] = replace(self._files[name], state=state)
+        writer = self._next()
+        hour = writer.number // HOUR_MS
+        live = _live(self._files.values())
+        new_bytes = live.pop(writer.number, 0)
+        taken, hour = folded(self._index.archives, live, new_bytes=new_bytes, hour=hour)
+        num_read = self._take_over(set(taken), writer)
+        kept = _live(self._files.values()).keys() - {writer.number}
+        archives = {number: self._index.archives[number] for number in sorted(kept)}
+        archives[writer.number] = Archive(hour, writer.size)
+        index = Index(number=writer.number, files=dict(self._files), archives=archives)
+        size = writer.close(index)
+        self._remote.put(writer.path, archive_name(self._folder, writer.number))
+        self._dead |= {archive_name(self._folder, number) for number in self._index.archives.keys() - archives.keys()}
+        self._index = index
+        self._keep(writer, size=size, needed={number for number in archives if archives[number].hour >= hour})
+        self._remove_dead()
+        return size + num_read
+
+    def _take_over(self, taken: set[int], writer: ArchiveWriter) -> int:
+        """Copy what is live in these archives into the next one. Returns the number of bytes that the store sent."""
+        needed = {
+            name: entry for name, entry in sorted(self._files.items()) if taken & {p.archive for p in entry.parts}
+        }
+        spans = _spans(part for part in _parts(needed.values()) if part.archive in taken)
+        contents = {number: self._content(number, start=start, end=end) for number, (start, end) in spans.items()}
+
+        def content(part: Part) -> bytes:
+            stored = contents[part.archive][0][part.at - spans[part.archive][0] :][: part.stored]
+            return unpacked(stored, part, self._place_of(part.archive))
+
+        for name, entry in needed.items():
+            parts: list[Part] = []
+            for is_taken, group in groupby(entry.parts, key=lambda part: part.archive in taken):
+                run = list(group)
+                joined = b"".join(map(content, run)) if is_taken else b""
+                parts += [writer.add(name, joined, start=run[0].start)] if is_taken else run
+            self._files[name] = replace(entry, parts=tuple(parts))
+        return sum(sent for _, sent in contents.values())
+
+    def _content(self, number: int, *, start: int, end: int) -> tuple[bytes, int]:
+        """Bytes of an archive, and how many of them the store sent."""
+        if number in self._kept:
+            with suppress(FileNotFoundError), self._kept_path(number).open("rb") as file:
+                file.seek(start)
+                return file.read(end - start), 0
+        content = self._remote.read_part(archive_name(self._folder, number), start=start, end=end)
+        return content, len(content)
+
+    def _next(self) -> ArchiveWriter:
+        if self._writer is None:
+            self._last_number = max(self._wall_ns() // MS, self._last_number + 1)
+            self._writer = ArchiveWriter(self._aside, self._last_number)
+        return self._writer
+
+    def _drop(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.drop()
+
+    def _keep(self, writer: ArchiveWriter, *, size: int, needed: set[int]) -> None:
+        """Keep the archive on this node if it is small, and remove copies of archives that are not `needed` there."""
+        with suppress(OSError):
+            if size <= KEPT_BYTES:
+                writer.path.rename(self._kept_path(writer.number))
+                self._kept.add(writer.number)
+            for number in self._kept - needed:
+                self._kept_path(number).unlink(missing_ok=True)
+                self._kept.discard(number)
+
+    def _kept_path(self, number: int) -> Path:
+        return self._aside.with_name(f"{self._aside.name}-{number}")
+
+    def _sizes(self) -> Mapping[str, RemoteFile]:
+        try:
+            return self._remote.sizes(self._folder)
+        except FileNotFoundError:
+            return {}
+
+    def _remove_dead(self) -> None:
+        """Remove archives that no index needs. What cannot be removed is tried again after the next commit."""
+        for name in sorted(self._dead):
+            try:
+                self._remote.remove(name)
+            except ServerError as error:
+                logger.debug("%s stays: %s", name, error)
+                return
+            self._dead.discard(name)
+
+    def _place_of(self, number: int) -> str:
+        return f"{self.place}/{archive_name(self._folder, number)}"
+
+
+def _live(entries: Iterable[Entry]) -> dict[int, int]:
+    """Bytes of each archive that are needed."""
+    live: dict[int, int] = {}
+    for part in _parts(entries):
+        live[part.archive] = live.get(part.archive, 0) + part.stored
+    return live
+
+
+def _parts(entries: Iterable[Entry]) -> Iterable[Part]:
+    return (part for entry in entries for part in entry.parts)
+
+
+def _spans(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
+    """Begin and end of the parts in each archive."""
+    spans: dict[int, tuple[int, int]] = {}
+    for part in parts:
+        begin, end = spans.get(part.archive, (part.at, 0))
+        spans[part.archive] = min(begin, part.at), max(end, part.at + part.stored)
+    return spans

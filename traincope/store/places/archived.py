@@ -1,0 +1,94 @@
+"""Files of a run that are in archives behind a URL. Only the bytes that a command needs are read."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from traincope.store.places.archives import Entry, Part, archive_name, archive_number, newest_archives, read_indexes
+from traincope.store.places.archives import unpacked as bytes_of
+from traincope.store.places.remote import RemoteFile, RemoteFiles
+
+GAP_BYTES = 128 << 10
+"""Parts with at most this between them are read at once."""
+READ_BYTES = 8 << 20
+"""A read that has so many bytes takes no more parts."""
+STATE = re.compile(r"\d+-(\d+)-\d+")
+"""State of a file that was whole when it was shipped: size, time of the last change in ns, inode."""
+
+
+class ArchivedFiles:
+    """The files in the archives of a run, by name."""
+
+    def __init__(self, remote: RemoteFiles, listed: Mapping[str, RemoteFile]) -> None:
+        """Read the indexes of the newest archives among the `listed` files of the run.
+
+        Raises RunDirectoryError if one is damaged, FileNotFoundError if the run changed meanwhile, ServerError.
+        """
+        self._remote = remote
+        self._entries: dict[str, tuple[str, Entry]] = {}
+        newest = newest_archives(listed)
+        names = {folder: archive_name(folder, number) for folder, number in newest.items()}
+        indexes = zip(names, read_indexes(remote, {name: listed[name].size for name in names.values()}), strict=True)
+        self.files: dict[str, RemoteFile] = {}
+        for folder, index in sorted(indexes, key=lambda each: each[1].number):
+            for name, entry in index.files.items():
+                self._entries[name] = folder, entry
+                self.files[name] = RemoteFile(
+                    size=entry.size, version=entry.version, modified_seconds=_modified_seconds(entry, index.number)
+                )
+
+    def place(self, name: str) -> tuple[str, int, int]:
+        """Where a file begins, for an order in which neighbours are read at once."""
+        folder, entry = self._entries[name]
+        first = entry.parts[0]
+        return folder, first.archive, first.at
+
+    def fetch(self, names: Mapping[str, Path]) -> None:
+        """Write files to paths of this machine, whose directories exist. Raises as above, and OSError."""
+        parts: list[tuple[str, Part, Path]] = []
+        for name, path in names.items():
+            path.touch()
+            folder, entry = self._entries[name]
+            parts += [(archive_name(folder, part.archive), part, path) for part in entry.parts if part.stored]
+        reads = list(_reads(sorted(parts, key=lambda each: (each[0], each[1].at))))
+        calls = [
+            self._remote.begin_part(read[0][0], start=read[0][1].at, end=read[-1][1].at + read[-1][1].stored)
+            for read in reads
+        ]
+        try:
+            for read, call in zip(reads, calls, strict=True):
+                content = self._remote.end_part(call)
+                for archive, part, path in read:
+                    stored = content[part.at - read[0][1].at :][: part.stored]
+                    with path.open("r+b") as file:
+                        file.seek(part.start)
+                        file.write(bytes_of(stored, part, f"{self._remote.url}/{archive}"))
+        finally:
+            for call in calls:
+                call.give_up()
+
+
+def plain_files(listed: Mapping[str, RemoteFile]) -> dict[str, RemoteFile]:
+    """The listed files that are no archives."""
+    return {name: file for name, file in listed.items() if archive_number(name) is None}
+
+
+def _reads(parts: Iterable[tuple[str, Part, Path]]) -> Iterator[list[tuple[str, Part, Path]]]:
+    """Group parts, which are in order, into reads of neighbours."""
+    read: list[tuple[str, Part, Path]] = []
+    for each in parts:
+        if read:
+            archive, last, _ = read[-1]
+            is_near = each[0] == archive and each[1].at - (last.at + last.stored) <= GAP_BYTES
+            if not is_near or each[1].at - read[0][1].at > READ_BYTES:
+                yield read
+                read = []
+        read.append(each)
+    if read:
+        yield read
+
+
+def _modified_seconds(entry: Entry, number: int) -> float:
+    """Wall time of the last change; that of the archive if it is unknown."""
+    match = STATE.fullmatch(entry.state)
+    return int(match[1]) / 1e9 if match else number / 1e3

@@ -1,0 +1,235 @@
+"""Archives in which a host's files are shipped to a URL: zip files, so that a store holds few objects.
+
+attempt-000/archives/HOST-1a2b3c4d/000001764182400000.zip
+
+The last member of each archive is the index of all files that the host has shipped so far: which bytes of which archive
+hold each. So the newest archive alone tells what there is, and it replaces the older index the moment it appears. Its
+comment locates the index, which one read of its last bytes has. A file that grows has a part in several archives.
+"""
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from traincope.errors import RunDirectoryError
+from traincope.private_files import file_mode, private
+from traincope.store.lines import parse
+from traincope.store.places.remote import RemoteFiles
+
+VERSION = 1
+DIRECTORY, SUFFIX = "archives", ".zip"
+INDEX_FILE = "index.json"
+COMMENT = "traincope index at {at:020d} of {stored:020d} bytes"
+COMMENT_BYTES = len(COMMENT.format(at=0, stored=0))
+LOCATED = re.compile(rb"traincope index at (\d{20}) of (\d{20}) bytes")
+TAIL_BYTES = 256 << 10
+"""The first read of an archive. It has the index of some ten thousand files."""
+PACKED = frozenset((".parquet", ".gz", ".npz"))
+"""Files that are compressed already."""
+HEADER_BYTES = 30
+"""Fixed part of a member's header (APPNOTE.TXT 4.3.7)."""
+FASTEST = 1
+"""Level of compression: the agent has little of a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of one file in an archive."""
+
+    archive: int
+    """Number of the archive."""
+    at: int
+    """Offset of the stored bytes in the archive."""
+    stored: int
+    """Number of stored bytes."""
+    start: int
+    """Offset of the bytes in the file."""
+    end: int
+    is_deflated: bool
+    crc: int
+    """CRC-32 of the bytes, as zip files have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the index."""
+
+    state: str
+    """Changes whenever the content does; empty if that is unknown."""
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        return self.parts[-1].end if self.parts else 0
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the content does, and not when it moves to another archive."""
+        return self.state or "-".join(f"{part.crc:08x}" for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One archive of the index."""
+
+    hour: int
+    """Hours since 1970 of what is in it."""
+    size: int
+    """Its bytes without the index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """All files of a host in one attempt, as of an archive."""
+
+    number: int
+    """Number of the newest archive: milliseconds since 1970, or one more than the number before."""
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    archives: Mapping[int, Archive] = field(default_factory=dict)
+
+
+def archive_name(folder: str, number: int) -> str:
+    return f"{folder}/{number:018d}{SUFFIX}"
+
+
+def archive_number(name: str) -> int | None:
+    """Number of an archive; None for any other file."""
+    path = PurePosixPath(name)
+    is_archive = path.suffix == SUFFIX and path.stem.isdecimal() and path.parts[-3:-2] == (DIRECTORY,)
+    return int(path.stem) if is_archive else None
+
+
+def newest_archives(names: Iterable[str]) -> dict[str, int]:
+    """Folder of each host -> number of its newest archive."""
+    newest: dict[str, int] = {}
+    for name in names:
+        number = archive_number(name)
+        if number is not None:
+            folder = str(PurePosixPath(name).parent)
+            newest[folder] = max(number, newest.get(folder, 0))
+    return newest
+
+
+def read_indexes(remote: RemoteFiles, archives: Mapping[str, int]) -> list[Index]:
+    """Read the indexes of archives, whose sizes are given.
+
+    Raises RunDirectoryError if one is damaged, FileNotFoundError if one was replaced meanwhile, ServerError.
+    """
+    begins = {name: max(size - TAIL_BYTES, 0) for name, size in archives.items()}
+    calls = [remote.begin_part(name, start=begins[name], end=size) for name, size in archives.items()]
+    indexes = []
+    for (name, size), call in zip(archives.items(), calls, strict=True):
+        tail, place = remote.end_part(call), f"{remote.url}/{name}"
+        at, stored = _index_place(tail, place)
+        if at < begins[name]:
+            tail, begins[name] = remote.read_part(name, start=at, end=size), at
+        indexes.append(_index_of(tail[at - begins[name] :][:stored], place))
+    return indexes
+
+
+def _index_place(tail: bytes, place: str) -> tuple[int, int]:
+    """Offset of the index in an archive, and the number of its bytes, from the archive's last bytes.
+
+    Raises RunDirectoryError if they are not those of an archive.
+    """
+    found = LOCATED.fullmatch(tail[-COMMENT_BYTES:])
+    if found is None:
+        raise _damaged(place, "it has no index at its end")
+    return int(found[1]), int(found[2])
+
+
+def _index_of(content: bytes, place: str) -> Index:
+    """Decode an index. Raises RunDirectoryError if it is damaged."""
+    try:
+        raw = parse(zlib.decompress(content, -zlib.MAX_WBITS).decode())
+        if raw["version"] != VERSION:
+            raise _damaged(place, f"its index has version {raw['version']}, which a newer traincope wrote")
+        files = {
+            name: Entry(state=state, parts=tuple(Part(*part) for part in parts))
+            for name, (state, parts) in raw["files"].items()
+        }
+        archives = {int(number): Archive(*values) for number, values in raw["archives"].items()}
+        return Index(number=int(raw["number"]), files=files, archives=archives)
+    except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(place, f"its index cannot be read: {error}") from error
+
+
+def unpacked(stored: bytes, part: Part, place: str) -> bytes:
+    """The bytes of a part. Raises RunDirectoryError if they are not those that were shipped."""
+    try:
+        length = part.end - part.start
+        content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, length) if part.is_deflated else stored
+    except zlib.error as error:
+        raise _damaged(place, str(error)) from error
+    if len(content) != part.end - part.start or zlib.crc32(content) != part.crc:
+        raise _damaged(place, "its bytes have another checksum")
+    return content
+
+
+class ArchiveWriter:
+    """A new archive on this node."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        """Raises OSError if it cannot be written."""
+        self.path, self.number = path, number
+        path.unlink(missing_ok=True)
+        self._file = open(path, "xb", opener=private)  # noqa: SIM115 - open as long as the archive
+        self._zip = zipfile.ZipFile(self._file, "w")
+
+    def drop(self) -> None:
+        """Remove the archive from this node."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
+
+    def add(self, name: str, content: bytes, *, start: int = 0) -> Part:
+        """Add bytes of a file, from its offset `start` on. Raises OSError."""
+        info = zipfile.ZipInfo(name if not start else f"{name}.from-{start}")
+        info.external_attr = file_mode() << 16
+        is_deflated = PurePosixPath(name).suffix not in PACKED and bool(content)
+        info.compress_type = zipfile.ZIP_DEFLATED if is_deflated else zipfile.ZIP_STORED
+        self._zip.writestr(info, content, compresslevel=FASTEST)
+        return Part(
+            archive=self.number,
+            at=self._file.tell() - info.compress_size,
+            stored=info.compress_size,
+            start=start,
+            end=start + len(content),
+            is_deflated=is_deflated,
+            crc=info.CRC,
+        )
+
+    def close(self, index: Index) -> int:
+        """Add the index, and return the number of bytes of the whole archive. Raises OSError."""
+        content = {
+            "version": VERSION,
+            "number": index.number,
+            "archives": {number: (archive.hour, archive.size) for number, archive in index.archives.items()},
+            "files": {
+                name: (entry.state, [_values(part) for part in entry.parts]) for name, entry in index.files.items()
+            },
+        }
+        part = self.add(INDEX_FILE, json.dumps(content, separators=(",", ":")).encode())
+        self._zip.comment = COMMENT.format(at=part.at, stored=part.stored).encode()
+        self._zip.close()
+        size = self._file.tell()
+        self._file.close()
+        return size
+
+
+def _values(part: Part) -> tuple[Any, ...]:
+    return (part.archive, part.at, part.stored, part.start, part.end, part.is_deflated, part.crc)
+
+
+def _damaged(place: str, why: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{place} is damaged: {why}; ship the run again from its host, or restore the file from a copy"
+    )
