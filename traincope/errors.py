@@ -6,6 +6,7 @@
     ├── RunDirectoryError          4   a run directory is unreadable
     │   ├── NotARunError           4   the directory holds no recording
     │   ├── EmptyRunError          4   recording began, but no event is written yet
+    │   ├── UnreadableError        4   the system does not let this process read one of its files
     │   └── VersionError           5   written by an unknown version of traincope
     ├── DataError                  6   training data is missing or unusable
     ├── TrainingError              7   a launched training did not finish
@@ -52,6 +53,10 @@ class NotARunError(RunDirectoryError):
 
 
 class EmptyRunError(RunDirectoryError):
+    exit_code = 4
+
+
+class UnreadableError(RunDirectoryError):
     exit_code = 4
 
 

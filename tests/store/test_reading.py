@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import traincope
-from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, VersionError
+from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, UnreadableError, VersionError
 from traincope.events import RECORD_BYTES, Kind
+from traincope.live.node.retention import compact
 from traincope.store import read_run
+from traincope.store.reading import require_readable
+from traincope.store.segments.records import read_records
 from traincope.topology import ClusterNode, Scheduler
 
 
@@ -48,6 +51,46 @@ def test_a_complete_run_has_no_problems(run: Path) -> None:
     assert [r.rank for r in records.ranks] == [0, 1]
     assert (records.missing, records.problems) == ((), ())
     assert [r.problems for r in records.ranks] == [(), ()]
+
+
+def refuse(path: Path) -> None:
+    """Put a directory in the place of a file: not even root can read it as a file."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("extension", [".seg", ".parquet"])
+def test_a_segment_that_the_system_refuses_is_a_problem_of_its_rank(run: Path, extension: str) -> None:
+    """The records around it and the other rank are read; an export of the whole run is refused."""
+    segment = rank(run, 1) / "main-00000.seg"
+    shutil.copy(segment, segment.with_name("main-00001.seg"))
+    refuse(segment)
+    segment = segment.rename(segment.with_suffix(extension))
+    records = read_run(run)
+    reason = f"cannot read {segment}: Is a directory; check its mode and disk"
+    assert [each.problems for each in records.ranks] == [(), (f"{reason}; its records are left out",)]
+    assert [each.segments[0].index for each in records.ranks] == [0, 1]
+    with pytest.raises(UnreadableError, match=f"^{re.escape(reason)}$"):
+        require_readable(records)
+
+
+@pytest.mark.parametrize("name", ["names.jsonl", "groups.jsonl", "details.jsonl"])
+def test_a_rank_whose_words_the_system_refuses_is_left_out_with_a_sentence(run: Path, name: str) -> None:
+    (rank(run, 1) / name).touch()
+    refuse(rank(run, 1) / name)
+    records = read_run(run)
+    assert [each.rank for each in records.ranks] == [0]
+    assert records.problems == (
+        f"cannot read {rank(run, 1) / name}: Is a directory; check its mode and disk; rank 1 is left out",
+    )
+
+
+def test_a_segment_that_is_compacted_while_the_run_is_read_is_read_in_its_new_form(run: Path) -> None:
+    segment = rank(run, 1) / "main-00000.seg"
+    before = read_records(segment)
+    compact(segment)
+    after = read_records(segment)
+    assert after.records.tobytes() == before.records.tobytes()
 
 
 def test_the_parent_of_one_run_is_accepted(run: Path) -> None:

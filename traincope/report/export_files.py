@@ -4,8 +4,10 @@ import os
 import shutil
 from pathlib import Path
 
-from traincope.errors import RunDirectoryError, UsageError
+from traincope.errors import UsageError
 from traincope.report.exports import DirectoryExport, TextExport
+from traincope.store.reading import require_readable
+from traincope.store.segments.records import refusals, unreadable
 from traincope.timeline import Timeline, open_run
 from traincope.whole_files import aside_path, is_stream, output, written_aside
 
@@ -16,38 +18,35 @@ MARK = ".traincope-export"
 def write_export(export: TextExport | DirectoryExport, run: Path, target: Path, *, overwrite: bool) -> None:
     """Create `target` from the run directory `run`, or write into it if it is a pipe or a device.
 
-    Raises like `open_run`, RunDirectoryError if a file of the run cannot be read, and UsageError if the target cannot
+    Raises like `open_run`, UnreadableError if a file of the run cannot be read, and UsageError if the target cannot
     be written or already exists.
     """
     check_target(export, target, overwrite=overwrite)
     try:
         if isinstance(export, TextExport):
-            timeline = _opened(run)
+            timeline = open_whole(run)
             with output(target) as file:
                 file.writelines(piece.encode() for piece in export.pieces(timeline))
         else:
             _write_directory(export, run, Path(os.path.realpath(target)))
     except OSError as error:
         if error.filename is not None and not _is_of(target, Path(os.fsdecode(error.filename))):
-            raise _unreadable(error, run) from error
+            raise unreadable(run, error) from error
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
 
 
-def _opened(run: Path) -> Timeline:
-    try:
-        return open_run(run)
-    except OSError as error:
-        raise _unreadable(error, run) from error
+def open_whole(run: Path) -> Timeline:
+    """Open a run of which every file of records can be read. Raises like `open_run`, and UnreadableError."""
+    with refusals(run):
+        timeline = open_run(run)
+    require_readable(timeline.run)
+    return timeline
 
 
 def _is_of(target: Path, path: Path) -> bool:
     """Return whether an export to `target` writes to `path`. Some exports read the run while they write."""
     place = Path(os.path.realpath(target))
     return path == target or any(path.is_relative_to(each) for each in (place, aside_path(place)))
-
-
-def _unreadable(error: OSError, run: Path) -> RunDirectoryError:
-    return RunDirectoryError(f"cannot read {error.filename or run}: {error.strerror or error}; check its mode and disk")
 
 
 def check_target(export: TextExport | DirectoryExport, target: Path, *, overwrite: bool) -> None:
@@ -68,7 +67,7 @@ def _write_directory(export: DirectoryExport, run: Path, target: Path) -> None:
     with written_aside(target) as directory:
         directory.mkdir()
         if export.write_ranks is None:
-            export.write(_opened(run), directory)
+            export.write(open_whole(run), directory)
         else:
             export.write_ranks(run, directory)
         (directory / MARK).touch()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, VersionError
+from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, UnreadableError, VersionError
 from traincope.events import EXCEPTION, Kind
 from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
@@ -45,7 +45,7 @@ from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.places.fetched import local_copy
 from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.joining import continued, in_one
-from traincope.store.segments.records import count_dropped, missing_segments, read_records
+from traincope.store.segments.records import count_dropped, missing_segments, read_records, unreadable
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last_instant_ns, recorder_events
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
 from traincope.store.side_tables.operations import Operations, read_operations
@@ -74,6 +74,8 @@ class RankRecords:
     """Details of events, by the number in their records' `group`."""
     problems: tuple[str, ...]
     """Damage in the files of this rank, one sentence each."""
+    unreadable: tuple[str, ...] = ()
+    """Those of them that the system is the reason of: another user, or a sound disk, could read the files."""
     traces: tuple[Path, ...] = ()
     """Kernel traces of the rank; they are read on demand."""
     memory_snapshots: tuple[Path, ...] = ()
@@ -228,6 +230,13 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
     )
 
 
+def require_readable(run: RunRecords) -> None:
+    """Raise UnreadableError if the system refused to let any file of records be read: an export would lack it."""
+    for rank in run.ranks:
+        for problem in rank.unreadable:
+            raise UnreadableError(problem)
+
+
 def _has_records(rank: RankRecords) -> bool:
     return bool(rank.traces or rank.memory_snapshots) or any(len(segment.records) for segment in rank.segments)
 
@@ -271,9 +280,9 @@ def _read_all(
         return _read_ranks(directories, attempt=attempt, reduce=reduce)
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
     ranks, problems = [], []
-    for found, unreadable in executor.map(partial(_read_ranks, attempt=attempt, reduce=reduce), tasks):
+    for found, sentences in executor.map(partial(_read_ranks, attempt=attempt, reduce=reduce), tasks):
         ranks += found
-        problems += unreadable
+        problems += sentences
     if not ranks and _read_ranks(directories[:1], attempt=attempt)[0]:
         raise unseen_by_workers(directories[0].parent)
     return ranks, problems
@@ -299,6 +308,8 @@ def _read_ranks(
             raise
         except RunDirectoryError as error:
             problems.append(str(error))
+        except OSError as error:
+            problems.append(f"{unreadable(directory, error)}; rank {rank_number(directory)} is left out")
     return ranks, problems
 
 
@@ -420,6 +431,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         raise RunDirectoryError(
             f"{directory / RANK_FILE} belongs to rank {info.coord.rank}; the file is in the wrong directory"
         )
+    refused: list[str] = []
     segments, files = [], record_files(directory)
     for path in files:
         try:
@@ -427,7 +439,9 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         except VersionError:
             raise
         except RunDirectoryError as error:
-            problems.append(str(error))
+            is_refused = isinstance(error, UnreadableError)
+            problems.append(f"{error}; its records are left out" if is_refused else str(error))
+            refused += [str(error)] if is_refused else []
             continue
         if segment.lost_bytes:
             problems.append(f"{path} is cut off in the middle of a record; {segment.lost_bytes} bytes of it are lost")
@@ -455,6 +469,7 @@ def _read_rank(directory: Path, *, attempt: int) -> RankRecords:
         details=details,
         segments=tuple(segments),
         problems=tuple(problems),
+        unreadable=tuple(refused),
         traces=tuple(trace_files(directory)),
         memory_snapshots=tuple(memory_files(directory)),
         running=running,

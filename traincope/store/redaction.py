@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from traincope.errors import RunDirectoryError, UsageError
+from traincope.errors import RunDirectoryError, UnreadableError, UsageError
 from traincope.events import FORMAT_VERSION, RECORD_BYTES, Kind
 from traincope.store import words
 from traincope.store.job.launcher import append_notes, notes_path, read_notes
@@ -132,6 +132,8 @@ def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
     for path in record_files(rank):
         try:
             segment = read_records(path)
+        except UnreadableError:
+            raise
         except RunDirectoryError:
             continue
         if segment.thread == "main" or segment.thread.removeprefix("thread-").isdecimal():

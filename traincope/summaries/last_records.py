@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from traincope.errors import RunDirectoryError
 from traincope.events import OPEN, RECORD_BYTES, Kind
 from traincope.store.layout import COMPACTED, record_files, thread_and_index
-from traincope.store.segments.records import read_records
+from traincope.store.segments.records import read_records, refusals
 from traincope.store.segments.segments import HEADER_BYTES, RECORD_DTYPE, begun_records, plausible, read_header
 from traincope.timeline.timeline import TRAINING_THREAD
 
@@ -79,6 +79,11 @@ def _tail(path: Path) -> _Tail:
 
 def _tail_of_segment(path: Path) -> _Tail:
     """The last records, without reading what the recorder reserved and did not write yet."""
+    with refusals(path):
+        return _newest(path)
+
+
+def _newest(path: Path) -> _Tail:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         read_header(os.pread(descriptor, HEADER_BYTES, 0), path)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.store import RankRecords
-from traincope.store.reading import read_again, read_run
+from traincope.store.reading import read_again, read_run, require_readable
 from traincope.timeline.building import CLOCK_KINDS, clocks_of, open_run, rank_timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.timeline import RankTimeline
@@ -23,9 +23,10 @@ def each_rank(path: str | Path) -> Iterator[tuple[RankTimeline, RankRecords]]:
 
     It needs memory for one rank and for the collectives of all, if the caller lets go of a rank before the next one.
     Only an imported run is opened whole: its records come from traces. Raises like `open_run`, and RunDirectoryError
-    if a rank can no longer be read.
+    if a rank can no longer be read or lacks a file that the system refused.
     """
     run = read_run(path, reduce=_for_clocks)
+    require_readable(run)
     if run.info.imported:
         whole = open_run(path)
         records = {rank.rank: rank for rank in whole.run.ranks}

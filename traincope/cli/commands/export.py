@@ -5,11 +5,10 @@ import sys
 from pathlib import Path
 
 from traincope.errors import UsageError
-from traincope.report.export_files import check_target, write_export
+from traincope.report.export_files import check_target, open_whole, write_export
 from traincope.report.exports import BUILT_IN, Address, CollectorExport, DirectoryExport, TextExport, export_named
 from traincope.store.reading import find_run
 from traincope.store.redaction import redact
-from traincope.timeline import open_run
 from traincope.whole_files import is_stream
 
 RUN = "run"
@@ -95,7 +94,7 @@ def _send(export: CollectorExport, arguments: argparse.Namespace) -> int:
     address = Address(
         endpoint=arguments.endpoint, protocol=arguments.protocol, timeout_seconds=max(arguments.timeout, 0.1)
     )
-    print(export.send(open_run(arguments.run_directory), address))
+    print(export.send(open_whole(arguments.run_directory), address))
     return 0
 
 
@@ -113,6 +112,6 @@ def _write(export: TextExport | DirectoryExport, arguments: argparse.Namespace) 
 def _print(export: TextExport | DirectoryExport, run: Path) -> int:
     if isinstance(export, DirectoryExport):
         raise UsageError("this export writes a directory, which cannot go to standard output; give its name with -o")
-    for piece in export.pieces(open_run(run)):
+    for piece in export.pieces(open_whole(run)):
         sys.stdout.buffer.write(piece.encode())
     return 0

@@ -60,8 +60,8 @@ def write_compacted(directory: Path, segment: SegmentRecords, *, thinned: bool =
 def read_compacted(path: Path) -> SegmentRecords:
     """Read a compacted segment.
 
-    Raises VersionError for an unknown format, RunDirectoryError if it is damaged, MissingDependencyError without
-    pyarrow.
+    Raises VersionError for an unknown format, RunDirectoryError if it is damaged, OSError if the system refuses,
+    MissingDependencyError without pyarrow.
     """
     thread, index = segment_identity(path)
     arrow, parquet = import_pyarrow(f"read {path}")
@@ -71,6 +71,7 @@ def read_compacted(path: Path) -> SegmentRecords:
         present = [name for name in COLUMNS if name not in SINCE_VERSION_3 or name in table.column_names]
         records = _records({name: table.column(name).to_numpy() for name in present})
     except (OSError, LookupError, TypeError, ValueError, arrow.ArrowException) as error:
+        _check_system(error)
         raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
     sound = plausible(records)
     garbled = len(records) - int(np.count_nonzero(sound))
@@ -85,6 +86,7 @@ def is_thinned(path: Path) -> bool:
     try:
         return _check(path, parquet.read_schema(path).metadata).get("thinned") is True
     except (OSError, arrow.ArrowException) as error:
+        _check_system(error)
         raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
 
 
@@ -95,8 +97,15 @@ def holds(path: Path, *, kinds: Sequence[int], phases: Sequence[int]) -> bool:
         table = parquet.read_table(path, columns=["kind", "phase"])
         matches = np.isin(table.column("kind").to_numpy(), kinds) | np.isin(table.column("phase").to_numpy(), phases)
     except (OSError, LookupError, TypeError, ValueError, arrow.ArrowException) as error:
+        _check_system(error)
         raise RunDirectoryError(f"{path} is damaged ({error}); the other ranks still open") from error
     return bool(matches.any())
+
+
+def _check_system(error: Exception) -> None:
+    """Raise an error of the system again. Those of pyarrow about damage have no number."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
 
 
 def _check(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:

@@ -1,17 +1,43 @@
 """Record files in either form, and gaps in a rank's records: dropped events and deleted segments."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from traincope.errors import UnreadableError
 from traincope.events import Kind
-from traincope.store.layout import COMPACTED, thread_and_index
+from traincope.store.layout import COMPACTED, SEGMENT, thread_and_index
 from traincope.store.segments.compacted import read_compacted
 from traincope.store.segments.segments import SegmentRecords, read_segment
 
 
 def read_records(path: Path) -> SegmentRecords:
-    """Read a segment or a compacted segment. Raises like `read_segment` and `read_compacted`."""
-    return read_compacted(path) if path.suffix == COMPACTED else read_segment(path)
+    """Read a segment or a compacted segment; a segment that an agent has compacted meanwhile, in its new form.
+
+    Raises like `read_segment` and `read_compacted`, and UnreadableError if the system refuses.
+    """
+    compacted = path.with_suffix(COMPACTED)
+    with refusals(path):
+        is_compacted = path.suffix == SEGMENT and not path.exists() and compacted.exists()
+        place = compacted if is_compacted else path
+        if place.suffix != COMPACTED:
+            return read_segment(place)
+        with place.open("rb"):  # pyarrow would take a directory for a set of files
+            return read_compacted(place)
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block, which reads `path`, into an UnreadableError."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> UnreadableError:
+    """The error of a file that the system does not let this process read."""
+    return UnreadableError(f"cannot read {error.filename or path}: {error.strerror or error}; check its mode and disk")
 
 
 def count_dropped(segments: Iterable[SegmentRecords]) -> int:
