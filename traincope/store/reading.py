@@ -16,7 +16,7 @@ from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
 from traincope.store.job.batches import RankBatches, rank_batches, read_batches
 from traincope.store.job.flight import FlightFile
-from traincope.store.job.hang_notices import HangNotice, read_notices
+from traincope.store.job.hang_notices import HangNotice, read_notices, standing_notice
 from traincope.store.job.launcher import LauncherNote, notes_path, read_notes
 from traincope.store.job.looks import Look, all_looks
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
@@ -254,9 +254,11 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
     ones are left out.
     """
     noted = {note.attempt for note in notes if note.rank is not None}
-    hangs = {} if not directories else {each.attempt: each for each in reversed(read_notices(directories[0].parent))}
+    notices = () if len(directories) < 2 else read_notices(directories[0].parent)
     for attempt in read_attempts(directories):
-        yield replace(attempt, noted=attempt.number in noted, hang=hangs.get(attempt.number))
+        of_attempt = [notice for notice in notices if notice.attempt == attempt.number]
+        hang = standing_notice(of_attempt, last_step_ns=attempt.last_step_ns)
+        yield replace(attempt, noted=attempt.number in noted, hang=hang)
 
 
 def read_again(rank: RankRecords) -> RankRecords:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 import traincope
+from traincope.analysis.faults.restarts import end_of_attempt
 from traincope.store import read_run
 from traincope.store.job.attempts import read_attempt, read_attempts
+from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 
 SAME_CLOCK_NS = 600_000_000_000
@@ -69,6 +71,24 @@ def test_an_attempt_with_a_launcher_note_is_not_clean(tmp_path: Path) -> None:
     assert read_run(tmp_path).earlier[0].clean
     append_notes(notes_path(tmp_path), [LauncherNote(attempt=0, rank=0, exit_code=3, first=True, at_wall_ns=1)])
     assert not read_run(tmp_path).earlier[0].clean
+
+
+def test_a_hang_that_went_on_is_not_the_end_of_its_attempt(run: Path) -> None:
+    """The agent announced one before the last of three steps ended, and later one after it."""
+    (before,) = read_run(run).earlier
+    assert before.last_step_ns is not None
+    times_ns = (before.last_step_ns - 1, before.last_step_ns + 1)
+    over, standing = (HangNotice(attempt=0, at_wall_ns=at, culprits=(0,), sentence="rank 0") for at in times_ns)
+    append_notice(run, over)
+    assert end_of(run) == ("exception", None)
+    append_notice(run, standing)
+    assert end_of(run) == ("hang", standing)
+
+
+def end_of(run: Path) -> tuple[str, HangNotice | None]:
+    """Kind of the end of the first attempt, and the notice that shows it."""
+    (before,) = read_run(run).earlier
+    return end_of_attempt(before, ())[0].value, before.hang
 
 
 def test_an_attempt_without_records_hides_no_later_one(run: Path) -> None:

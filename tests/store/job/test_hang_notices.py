@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from traincope.store.job.hang_notices import MAX_READ_BYTES, HangNotice, append_notice, read_notices
+from traincope.store.job.hang_notices import MAX_READ_BYTES, HangNotice, append_notice, read_notices, standing_notice
 from traincope.store.layout import HANGS_FILE, attempt_directory
 
 FIRST = HangNotice(
@@ -14,6 +14,8 @@ FIRST = HangNotice(
 SECOND = HangNotice(attempt=1, at_wall_ns=8, culprits=(), sentence="ranks 0, 1 made no progress")
 
 
+NAMED = replace(FIRST, at_wall_ns=9, culprits=(2,))
+NOTICES = (FIRST, replace(SECOND, attempt=0), NAMED)
 FAR = f'{{"attempt": 0, "at_wall_ns": {10**40}, "culprits": [1]}}'
 
 
@@ -46,3 +48,17 @@ def test_of_a_very_long_file_the_newest_notices_are_read(tmp_path: Path) -> None
     append_notice(tmp_path, long)
     append_notice(tmp_path, FIRST)
     assert read_notices(tmp_path) == (FIRST,)
+
+
+@pytest.mark.parametrize(
+    ("last_step_ns", "standing"),
+    [(None, FIRST), (6, FIRST), (7, NAMED), (8, NAMED), (9, None)],
+)
+def test_a_notice_stands_until_a_step_is_completed(last_step_ns: int | None, standing: HangNotice | None) -> None:
+    """One stop at 7, in which the job went on. Another one at 8 without a culprit, which later evidence shows at 9."""
+    assert standing_notice(reversed(NOTICES), last_step_ns=last_step_ns) == standing
+
+
+def test_a_notice_without_a_culprit_stands_alone() -> None:
+    assert standing_notice([FIRST, SECOND], last_step_ns=7) == SECOND
+    assert standing_notice([], last_step_ns=None) is None

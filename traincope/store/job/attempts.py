@@ -74,10 +74,12 @@ class Attempt:
     """Rank -> the time when it wrote its ending."""
     rank_last_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> its last instant, if it was read. 0: it has no records."""
+    last_step_ns: int | None = None
+    """The end of its last complete step; None without one."""
     noted: bool = False
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
     hang: HangNotice | None = None
-    """The first settled answer of an agent that it hung. Only for earlier attempts."""
+    """The first settled answer of an agent about the hang in which it ended. Only for earlier attempts."""
     rollbacks: tuple[Rollback, ...] = ()
     undone_steps: int = 0
     """Steps of `num_steps` that rollbacks undid, and their time."""
@@ -192,6 +194,7 @@ def summarise(
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=began + offset if len(steps) else None,
         last_ns=last_ns,
+        last_step_ns=max(done["end_ns"].tolist()) + offset if len(done) else None,
         rank_last_ns=dict(rank_last_ns or {}),
         num_steps=_count(done),
         steps_ns=sum(steps_ns),

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,19 @@ def read_notices(run: Path) -> tuple[HangNotice, ...]:
         lines = _end(path).decode(errors="replace").split("\n")[:-1]
         notices += [notice for line in lines if (notice := _notice(parse(line))) is not None]
     return tuple(notices)
+
+
+def standing_notice(notices: Iterable[HangNotice], *, last_step_ns: int | None) -> HangNotice | None:
+    """Return the first notice of the hang in which an attempt ended; None if it completed a step after all of them.
+
+    One that names culprits has precedence: an agent announces a stop once more if later evidence shows them.
+    `last_step_ns`: wall time of the end of the last complete step, or None.
+    """
+    standing = sorted(
+        (notice for notice in notices if last_step_ns is None or notice.at_wall_ns > last_step_ns),
+        key=lambda notice: (not notice.culprits, notice.at_wall_ns),
+    )
+    return standing[0] if standing else None
 
 
 def _end(path: Path) -> bytes:
