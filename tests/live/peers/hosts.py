@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("unshare", "nsenter", "ip", "mount", "hostname")
@@ -118,6 +118,10 @@ class MadeHost:
         own = Path(f"/proc/{self.first_pid}/ns/pid").stat().st_ino
         return Path(f"/proc/{pid}/ns/pid").stat().st_ino == own
 
+    def cpu_seconds(self) -> float:
+        """CPU time that the host's processes took so far, with that of those that ended. 0 if it was killed."""
+        return sum(map(_cpu_seconds, Path(f"/proc/{self.first_pid}/root/proc").glob("[0-9]*/stat")))
+
     def kill(self) -> None:
         """Kill all processes of the host at once."""
         os.kill(self.first_pid, signal.SIGKILL)
@@ -128,6 +132,14 @@ class MadeHost:
             self.kill()
         if self._holder.stdout is not None:
             self._holder.stdout.close()
+
+
+def _cpu_seconds(stat: Path) -> float:
+    """CPU time of a process and of its children that it waited for (proc_pid_stat(5)). 0 if it has just ended."""
+    with suppress(OSError):
+        fields = stat.read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 @contextmanager

@@ -13,7 +13,13 @@ from tests.live.peers.hosts import LINK, MadeHost
 from traincope.store.layout import AGENT_LOG
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_SECONDS = 240.0
+LOCAL_RUN = "local/run"
+"""Run directory, as each host sees its own."""
+WORK_SECONDS = 400.0
+"""CPU time that a job takes at most until what a test awaits, or until the next sign of progress."""
+IDLE_SECONDS = 300.0
+IDLE_SHARE = 0.02
+"""A job whose processes take a smaller share of a core for so long waits for nothing that would come."""
 VARIABLES = {
     "GLOO_SOCKET_IFNAME": LINK,
     "OMP_NUM_THREADS": "1",
@@ -44,7 +50,7 @@ class Job:
         self.hosts = hosts
         disks = {host.name: tmp_path / ("shared" if shared else host.name) for host in hosts}
         self.runs = {name: disk / "run" for name, disk in disks.items()}
-        local = tmp_path / "local"
+        local = (tmp_path / LOCAL_RUN).parent
         local.mkdir()
         for host in hosts:
             host.mount(disks[host.name], local)
@@ -54,7 +60,7 @@ class Job:
                 [
                     *(Path(sys.executable).parent / "torchrun", "--nnodes", len(hosts), "--node-rank", number),
                     *("--nproc-per-node", ranks, "--master-addr", hosts[0].name, "--master-port", 29500),
-                    *("-m", training[0], local / "run", *training[1:]),
+                    *("-m", training[0], tmp_path / LOCAL_RUN, *training[1:]),
                 ],
                 log=self.logs[host.name],
                 variables={**VARIABLES, **variables, **variables_of.get(host.name, {})},
@@ -66,18 +72,49 @@ class Job:
         return "".join(path.read_text() for path in self.runs[host].glob(f"attempt-000/rank-*/{AGENT_LOG}"))
 
     def until(
-        self, true: Callable[[], bool], what: str, *, may_end: bool = False, seconds: float = DEADLINE_SECONDS
+        self,
+        true: Callable[[], bool],
+        what: str,
+        *,
+        may_end: bool = False,
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Poll while all launchers run. The deadline only ends a broken test: torch is imported by all processes."""
-        deadline = time.monotonic() + seconds
+        """Poll while all launchers run. It fails once the job has done enough work since `progress` last changed.
+
+        The work is the CPU time of the job's processes: a machine that does much else gives it later.
+        """
+        state, work, idle = progress(), _Meter(self.cpu_seconds()), _Meter(self.cpu_seconds())
         while not true():
             assert may_end or all(process.poll() is None for process in self.processes.values()), self.all_logs()
-            assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}\n{self.all_logs()}"
+            now = self.cpu_seconds()
+            if (latest := progress()) != state:
+                state, work, idle = latest, _Meter(now), _Meter(now)
+            assert work.taken(now) < WORK_SECONDS, f"{what}: not after {WORK_SECONDS:g} s of CPU\n{self.all_logs()}"
+            if idle.age_seconds() > IDLE_SECONDS:
+                assert idle.taken(now) > IDLE_SHARE * IDLE_SECONDS, f"{what}: the job is idle\n{self.all_logs()}"
+                idle = _Meter(now)
             time.sleep(0.2)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the processes of all hosts took, the launchers', the ranks' and the agents'."""
+        return sum(host.cpu_seconds() for host in self.hosts)
 
     def all_logs(self) -> str:
         logs = [path.read_text() for path in self.logs.values() if path.exists()]
         return "\n".join([*logs, *(f"agent of {name}:\n{self.agent_log(name)}" for name in self.runs)])
+
+
+class _Meter:
+    """CPU time taken since a moment."""
+
+    def __init__(self, cpu_seconds: float) -> None:
+        self._cpu_seconds, self._began = cpu_seconds, time.monotonic()
+
+    def taken(self, cpu_seconds: float) -> float:
+        return cpu_seconds - self._cpu_seconds
+
+    def age_seconds(self) -> float:
+        return time.monotonic() - self._began
 
 
 @contextmanager

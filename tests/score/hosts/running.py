@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.live.peers.hosts import CLOCK_SECONDS, hosts
-from tests.live.peers.jobs import ROOT, Job, report, started
+from tests.live.peers.jobs import LOCAL_RUN, ROOT, Job, report, started
+from tests.live.processes import agents_of
 from tests.score.hosts.cases import MBIT_PER_SECOND, Case
 from tests.score.hosts.training import LATE_SECONDS
 from traincope.events import Kind
@@ -22,9 +23,6 @@ from traincope.store.side_tables.rows import read_rows
 TRAINING = "tests.score.hosts.training"
 SIGNALS = "signals"
 WAIT = "exposed_wait[dp]"
-END_SECONDS = 240.0
-TRAIN_SECONDS = 1_200.0
-"""Longest wait for steps: a machine that does much else takes several times as long."""
 WATCHED_STEPS = 150
 """Steps of a job that goes on after its fault."""
 LATE_STEPS = 300
@@ -82,6 +80,7 @@ class Running:
 
     def __init__(self, case: Case, job: Job, directory: Path) -> None:
         self.case, self.job, self._directory, self._signals = case, job, directory, directory / SIGNALS
+        self.local_run = directory / LOCAL_RUN
 
     def meet(self) -> None:
         """Wait until each agent keeps copies of all other hosts, and all ranks train."""
@@ -104,7 +103,13 @@ class Running:
 
     def stop(self) -> list[int]:
         (self._signals / "stop").touch()
-        return [process.wait(timeout=END_SECONDS) for process in self.job.processes.values()]
+        self.until_ended()
+        return [process.returncode for process in self.job.processes.values()]
+
+    def until_ended(self) -> None:
+        """Wait until all launchers have ended."""
+        processes = self.job.processes.values()
+        self.job.until(lambda: all(process.poll() is not None for process in processes), "the job's end", may_end=True)
 
     def end_at_once(self) -> None:
         """Kill all processes of all hosts."""
@@ -126,7 +131,7 @@ class Running:
         self.job.until(
             lambda: all(count >= before[rank] + steps for rank, count in self.num_rows().items()),
             f"{steps} steps",
-            seconds=TRAIN_SECONDS,
+            progress=self.num_rows,
         )
 
     def num_rows(self) -> dict[int, int]:
@@ -197,9 +202,8 @@ def _kill(running: Running) -> Outcome:
     its records show.
     """
     step, case = running.go(), running.case
-    for process in running.job.processes.values():
-        process.wait(timeout=END_SECONDS)
-    time.sleep(2)  # the agents' last look
+    running.until_ended()
+    running.job.until(lambda: not agents_of(running.local_run), "the agents' last look", may_end=True)
     document = report(running.merged())
     after = {"all": signature(document, step=step)}
     (own,) = (report(running.job.runs[name]) for name in case.names[case.host])
