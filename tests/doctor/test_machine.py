@@ -1,6 +1,8 @@
 """Checks of this machine: real ones where they can run, otherwise on text made by hand."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,9 @@ from traincope.doctor.disk import examine_disk
 from traincope.doctor.finding import Finding, State
 from traincope.doctor.machine import examine_settings
 from traincope.doctor.probes import examine_probes, probe_off
-from traincope.doctor.software import release, torch_bounds
+from traincope.doctor.software import examine_software, release, torch_bounds
 from traincope.doctor.variables import KNOWN, OWN, PREFIX
+from traincope.metrics import installed
 from traincope.record.hooks import make_hooks
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +29,22 @@ def test_examining_a_writable_directory_leaves_it_unchanged(tmp_path: Path) -> N
     assert states(findings)["reservation"] is State.OK
     assert findings[0].fact == f"{tmp_path / 'not' / 'there'}; it will be created"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkout_without_installation_has_no_live_exporters() -> None:
+    """-S leaves out the installed packages, and with them the metadata of this installation."""
+    program = f"import runpy; print(runpy.run_path({installed.__file__!r})['installed_exporters']())"
+    names = [
+        subprocess.run([sys.executable, *options, "-c", program], check=True, capture_output=True, text=True).stdout
+        for options in (["-I"], ["-I", "-S"])
+    ]
+    assert names == ["('otlp', 'prometheus', 'tensorboard')\n", "()\n"]
+
+
+def test_missing_live_exporters_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "entry_points", lambda **_: [])
+    (finding,) = (each for each in examine_software() if each.name == "live exporters")
+    assert (finding.state, finding.fact, finding.advice) == (State.NOTE, installed.NO_EXPORTERS, installed.INSTALL)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Versions of Python, traincope and torch."""
+"""Versions of Python, traincope and torch, and what traincope's installation adds."""
 
 import importlib.util
 import re
@@ -8,14 +8,23 @@ from pathlib import Path
 
 import traincope
 from traincope.doctor.finding import Finding, note, ok
+from traincope.metrics.installed import INSTALL, NO_EXPORTERS, installed_exporters
 
 
 def examine_software() -> tuple[Finding, ...]:
     return (
         ok("python", f"{sys.version.split()[0]}, {sys.executable}"),
         ok("traincope", f"{traincope.__version__}, {Path(traincope.__file__).parent}"),
+        _exporters(),
         *_torch(),
     )
+
+
+def _exporters() -> Finding:
+    names = installed_exporters()
+    if not names:
+        return note("live exporters", NO_EXPORTERS, do=INSTALL)
+    return ok("live exporters", ", ".join(names))
 
 
 def _torch() -> tuple[Finding, ...]:

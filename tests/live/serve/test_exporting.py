@@ -20,6 +20,7 @@ from traincope.live.serve.exporters import Origin, Running, Source
 from traincope.live.serve.exporting import Exporting
 from traincope.live.window import Window
 from traincope.metrics.catalogue import JOB_TIME, LAST_STEP, LEDGER, OWN_TIME, STEP_DURATION, STEP_TIMES, STEPS, WALL
+from traincope.metrics.installed import INSTALL, LIVE_GROUP, NO_EXPORTERS
 from traincope.metrics.sample import Distribution, Sample
 from traincope.store.layout import ROWS_FILE, rank_directory
 from traincope.store.side_tables.row_thinning import merged_row
@@ -162,6 +163,17 @@ def test_without_the_run_directory_only_the_note_is_missing(
     observer.close()
 
 
+def test_the_log_says_that_a_checkout_without_installation_has_no_exporters(
+    first: Window, environment: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporters, "entry_points", lambda **_: [])
+    observer = exporting(environment)
+    observer.observe(first)
+    observer.observe(first)
+    assert caplog.messages == [f"{NO_EXPORTERS}: {INSTALL}"]
+    observer.close()
+
+
 def test_two_jobs_on_a_node_are_two_targets(first: Window, environment: dict[str, str], tmp_path: Path) -> None:
     first_observer = exporting(environment)
     first_observer.observe(first)
@@ -208,7 +220,7 @@ def start_pushing(source: Source, *, origin: Origin, environment: Mapping[str, s
 
 @pytest.fixture
 def third_party(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    point = EntryPoint(name="kafka", value=f"{__name__}:start_pushing", group=exporters.GROUP)
+    point = EntryPoint(name="kafka", value=f"{__name__}:start_pushing", group=LIVE_GROUP)
     monkeypatch.setattr(exporters, "entry_points", lambda group: [*entry_points(group=group), point])
     started.clear()
     yield

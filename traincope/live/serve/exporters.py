@@ -11,10 +11,11 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from traincope.analysis import Analysis
+from traincope.metrics.installed import LIVE_GROUP
 from traincope.metrics.sample import Sample
 from traincope.timeline import Timeline
 
-GROUP, FINISHING_GROUP = "traincope.live_exporters", "traincope.finishing_exporters"
+FINISHING_GROUP = "traincope.finishing_exporters"
 
 Source = Callable[[], Sequence[Sample]]
 """Function that returns the current samples. Any thread may call it at any time."""
@@ -74,7 +75,7 @@ class Finish(Protocol):
 
 def live_exporters() -> Iterator[tuple[str, Callable[[], Start]]]:
     """(Name, function that imports it) of each installed live exporter."""
-    yield from _loaders(GROUP).items()
+    yield from _loaders(LIVE_GROUP).items()
 
 
 def finishing_exporters() -> Iterator[tuple[str, Callable[[], Finish]]]:

@@ -15,6 +15,7 @@ from traincope.live.metrics.state import State, advance, begin
 from traincope.live.serve import discovery
 from traincope.live.serve.exporters import Following, Origin, Running, Source, Start, live_exporters
 from traincope.live.window import Window
+from traincope.metrics.installed import INSTALL, NO_EXPORTERS
 from traincope.metrics.labels import placement
 from traincope.metrics.sample import Sample
 from traincope.record.instrumentation.guard import guard
@@ -91,7 +92,10 @@ class Exporting:
         return Origin(run=window.info.id, host=self._host, began_ns=began_ns)
 
     def _start(self, run: Path, origin: Origin) -> None:
-        for name, load in live_exporters():
+        exporters = tuple(live_exporters())
+        if not exporters:
+            logger.warning("%s: %s", NO_EXPORTERS, INSTALL)
+        for name, load in exporters:
             running = _start_exporter(name, load, self.samples, origin=origin, environment=self._environment)
             if running is not None:
                 self._running[name] = running
