@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_port
 from traincope.events import CLEAN, Kind
 from traincope.store import read_run
 
@@ -69,7 +70,7 @@ def run(launch: Launch, folder: Path, *, python: str, out: Path | None = None) -
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=TIMEOUT_SECONDS,
-        env={**os.environ, **SETTINGS, **launch.variables},
+        env={**os.environ, **SETTINGS, "SPAWN_PORT": str(free_port()), **launch.variables},
         cwd=folder,
     )
     losses = {path.name: path.read_text() for path in folder.iterdir() if path.name.isdecimal()}

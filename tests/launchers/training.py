@@ -3,12 +3,11 @@
     training.py FOLDER [RANKS [COMPANY]]
 
 Each rank writes its losses, exactly, to FOLDER/RANK. RANKS: `launched` (by the environment), `spawned` or `forked` (two
-processes that this one starts), `prepared` (forked after this process has made a model and its optimizer), `alone`.
-COMPANY: another tool, or a process, that comes into the training.
+processes that this one starts, which meet at $SPAWN_PORT), `prepared` (forked after this process has made a model and
+its optimizer), `alone`. COMPANY: another tool, or a process, that comes into the training.
 """
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,13 +36,8 @@ def main(folder: str, ranks: str = "launched", company: str = "") -> None:
     else:
         if ranks == "prepared":
             torch.optim.SGD(model_of().parameters(), lr=0.1)
-        arguments, method = (folder, company, free_port()), "spawn" if ranks == "spawned" else "fork"
+        arguments, method = (folder, company, os.environ["SPAWN_PORT"]), "spawn" if ranks == "spawned" else "fork"
         torch.multiprocessing.start_processes(started, args=arguments, nprocs=RANKS, start_method=method)
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return str(listening.getsockname()[1])
 
 
 def started(rank: int, folder: str, company: str, port: str) -> None:

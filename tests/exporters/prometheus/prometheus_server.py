@@ -1,7 +1,6 @@
 """Real Prometheus (Debian's) with file discovery, a scrape interval of one second, and the committed rules."""
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from urllib.request import urlopen
 
 from tests.debian import need
 from tests.live.processes import until
+from tests.ports import free_port
 
 CONFIGURATION = """
 global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
@@ -55,7 +55,7 @@ def prometheus(directory: Path, *, targets: Path, scrape: list[dict[str, Any]] |
     """`targets`: directory of the `file_sd_configs` files. `directory`: directory of all the server's data. `scrape`:
     scrape configurations instead of file discovery; their paths are relative to `directory`.
     """
-    port = _free_port()
+    port = free_port()
     configuration = CONFIGURATION.replace("TARGETS", str(targets)).replace("RULES", str(RULES))
     if scrape is not None:
         configuration = configuration.partition("scrape_configs:")[0] + f"scrape_configs: {json.dumps(scrape)}\n"
@@ -83,9 +83,3 @@ def _is_ready(server: Prometheus) -> bool:
             return bool(answer.status == 200)
     except (URLError, ConnectionError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
