@@ -57,13 +57,20 @@ def prometheus(program: str, directory: Path, *, target: str, rules: Path, alert
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [{"job_name": "traincope", "static_configs": [{"targets": [target]}]}],
     }
+    with configured_prometheus(program, directory, configuration, "--rules.alert.resend-delay=1s") as server:
+        yield server
+
+
+@contextmanager
+def configured_prometheus(program: str, directory: Path, configuration: object, *options: str) -> Iterator[Prometheus]:
+    """Relative paths in `configuration` begin at `directory`."""
     address = f"127.0.0.1:{free_port()}"
     arguments = [
         f"--config.file={_written(directory / 'prometheus.json', configuration)}",
         f"--storage.tsdb.path={directory / 'tsdb'}",
         f"--web.listen-address={address}",
         "--enable-feature=exemplar-storage",
-        "--rules.alert.resend-delay=1s",
+        *options,
         "--log.level=error",
     ]
     with _running([program, *arguments]):
@@ -79,6 +86,13 @@ def alertmanager(program: str, directory: Path, *, receiver: str) -> Iterator[st
         "route": {"receiver": "test", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"},
         "receivers": [{"name": "test", "webhook_configs": [{"url": receiver, "send_resolved": False}]}],
     }
+    with configured_alertmanager(program, directory, configuration) as address:
+        yield address
+
+
+@contextmanager
+def configured_alertmanager(program: str, directory: Path, configuration: object) -> Iterator[str]:
+    """Yields its host:port."""
     address = f"127.0.0.1:{free_port()}"
     arguments = [
         f"--config.file={_written(directory / 'alertmanager.json', configuration)}",
