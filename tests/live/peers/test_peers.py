@@ -20,7 +20,7 @@ from traincope.live.peers.network import channel as channels
 from traincope.live.peers.network.channel import Message, open_channel
 from traincope.live.peers.network.listening import GREETING
 from traincope.live.peers.network.members import Member, write_note
-from traincope.live.peers.network.sealing import make_seal
+from traincope.live.peers.network.sealing import Seal, key_of_launch, make_seal
 from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.settings import PeerSettings, facing_address, peer_settings
 from traincope.live.window import RankState, RankStatus, Window
@@ -30,6 +30,7 @@ from traincope.store.layout import PEER_FILES, attempt_directory
 from traincope.topology import Host
 
 KEY = "0123456789abcdef" * 4
+LAUNCH = "5e1f"
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +52,12 @@ def settings(*known: int, key: str = KEY, listen: str = "127.0.0.1") -> PeerSett
     return found
 
 
-def window(run: Path, *, last_record_ns: int = 0) -> Window:
-    info = read_rank_info(rank_of(run))
+def seal() -> Seal:
+    return make_seal(key_of_launch(bytes.fromhex(KEY), launch=LAUNCH))
+
+
+def window(run: Path, *, last_record_ns: int = 0, launch: str = LAUNCH) -> Window:
+    info = replace(read_rank_info(rank_of(run)), launch=launch)
     rank = RankStatus(
         rank=0, info=info, state=RankState.ALIVE, last_record_ns=last_record_ns, last_record_wall_ns=0,
         num_records=0, num_dropped=0,
@@ -65,14 +70,20 @@ def window(run: Path, *, last_record_ns: int = 0) -> Window:
 
 @contextmanager
 def agent(
-    run: Path, name: str, *known: int, key: str = KEY, replaceable_port: int | None = None, listen: str = "127.0.0.1"
+    run: Path,
+    name: str,
+    *known: int,
+    key: str = KEY,
+    launch: str = LAUNCH,
+    replaceable_port: int | None = None,
+    listen: str = "127.0.0.1",
 ) -> Iterator[int]:
     """The peers of one agent, and the port at which it listens."""
     given = settings(*known, key=key, listen=listen)
     if replaceable_port is not None:
         given = replace(given, port=replaceable_port, port_is_given=False)
     peers = Peers(given, host=Host(name=name, boot_id="1"))
-    peers.observe(window(run))
+    peers.observe(window(run, launch=launch))
     try:
         until(lambda: bool(list(attempt_directory(run, 0).glob(PEER_FILES))), f"the note of {name}")
         (note,) = list(meeting.read_notes(attempt_directory(run, 0)))
@@ -116,7 +127,7 @@ def test_a_killed_agent_is_noted_by_its_closed_connection(runs: dict[str, Path])
     killed = Member(host=Host(name="b", boot_id="1"), address="", port=0)
     attempt = attempt_directory(runs["a"], 0)
     with agent(runs["a"], "a") as port:
-        channel = open_channel("127.0.0.1", port, make_seal(bytes.fromhex(KEY)))
+        channel = open_channel("127.0.0.1", port, seal())
         channel.ask(Message(kind=GREETING, fields=killed.as_json()))
         assert channel.ask(Message(kind=ALIVE)).kind == "answer"
         channel.close()
@@ -141,8 +152,12 @@ def test_a_comparison_that_fails_pauses_like_others(runs: dict[str, Path], monke
     assert len(calls) == len(set(calls)) == 2
 
 
-def test_an_agent_with_another_key_is_left_alone(runs: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
-    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, key="f" * 64):
+@pytest.mark.parametrize("other", [{"key": "f" * 64}, {"launch": "60a1"}], ids=["another key", "another launch"])
+def test_an_agent_of_another_job_is_left_alone(
+    runs: dict[str, Path], caplog: pytest.LogCaptureFixture, other: dict[str, str]
+) -> None:
+    """Two jobs may have one key file."""
+    with agent(runs["a"], "a") as port, agent(runs["b"], "b", port, **other):  # type: ignore[arg-type]
         until(lambda: "does not have the job's key" in caplog.text, "the refusal")
     assert not witnessed(runs["a"])
     assert not heard(attempt_directory(runs["a"], 0))
@@ -192,7 +207,7 @@ def test_an_agent_that_does_not_answer_delays_neither_notes_nor_the_end(
                 Member(host=Host(name="c", boot_id="1"), address="127.0.0.1", port=silent.getsockname()[1]),
             )
             connection, _ = silent.accept()
-            channel = open_channel("127.0.0.1", other, make_seal(bytes.fromhex(KEY)))
+            channel = open_channel("127.0.0.1", other, seal())
             channel.ask(
                 Message(kind=GREETING, fields=Member(host=Host(name="d", boot_id="1"), address="", port=0).as_json())
             )

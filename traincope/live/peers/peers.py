@@ -32,7 +32,7 @@ from traincope.live.peers.links import (
 from traincope.live.peers.network.channel import Channel, Message, open_channel
 from traincope.live.peers.network.listening import GREETING, Handler, Listener, listening_socket
 from traincope.live.peers.network.members import Member, Members, read_member, read_notes, write_note
-from traincope.live.peers.network.sealing import make_seal
+from traincope.live.peers.network.sealing import key_of_launch, make_seal
 from traincope.live.peers.settings import Address, PeerSettings, facing_address, is_everywhere
 from traincope.live.peers.tree import JOIN, MAX_SILENT, Tree
 from traincope.live.tree.entries import names_of
@@ -89,6 +89,7 @@ class Peers:
             exchange = _Exchange(
                 self._settings,
                 attempt,
+                launch=next((name for status in window.ranks if (name := status.info.launch)), None),
                 host=self._host,
                 ranks=lambda: self._ranks,
                 histories=self._histories,
@@ -120,13 +121,14 @@ class _Exchange:
         settings: PeerSettings,
         attempt: Path,
         *,
+        launch: str | None,
         host: Host,
         ranks: Callable[[], Mapping[int, RankCopier]],
         histories: Histories,
         tree: Tree,
     ) -> None:
         self._settings, self._attempt, self._host, self._ranks = settings, attempt, host, ranks
-        self._seal = make_seal(settings.key)
+        self._seal = make_seal(key_of_launch(settings.key, launch=launch))
         self._members = Members()
         self._histories, self._tree = histories, tree
         self._parent: ParentLink | None = None

@@ -64,6 +64,8 @@ class RankInfo:
     """Probe -> `on`, or the reason why it is absent."""
     recorder: dict[str, Any]
     """The recorder's own counters at a clean end; empty before."""
+    launch: str | None = None
+    """Random name of the job's launch, the same on all ranks; None if this one could not learn it."""
     level: int | None = None
     """Level of recording; None: unknown."""
     budget: float | None = None
@@ -140,6 +142,7 @@ def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str,
             with_process=raw.get("with_process") is True,
             probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
             recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
+            launch=raw["launch"] if isinstance(raw.get("launch"), str) else None,
             level=raw["level"] if type(raw.get("level")) is int else None,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),

@@ -20,6 +20,7 @@ KEY = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}")
 NONCE_BYTES = 12
 DIGEST_BYTES = 32
 PURPOSE = b"traincope peers: authenticate without encryption"
+OF_A_LAUNCH = b"traincope peers: the launch "
 REFUSED = "a message does not have the job's key; give all agents of the job the same key"
 
 
@@ -89,6 +90,13 @@ def make_seal(key: bytes) -> Seal:
         return Encryption(key)
     except ImportError:
         return Authentication(key)
+
+
+def key_of_launch(key: bytes, *, launch: str | None) -> bytes:
+    """Derive the key of one launch from one that several jobs may have: their agents do not accept each other. HMAC is
+    a pseudorandom function of its key (RFC 5869, section 3.1 to 3.3). `launch`: None if the ranks do not know it.
+    """
+    return hmac.digest(key, OF_A_LAUNCH + (launch or "").encode(), hashlib.sha256)
 
 
 def parse_key(text: str) -> bytes:
