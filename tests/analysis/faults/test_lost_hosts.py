@@ -16,7 +16,7 @@ from traincope.store import RankRecords, RunRecords
 from traincope.store.job.witness import Heard
 from traincope.store.reading import WitnessedHost
 from traincope.timeline import build_timeline
-from traincope.topology import ClusterNode, Scheduler
+from traincope.topology import ClusterNode, Host, Scheduler
 
 S = 1_000_000_000
 DP = group("dp", 0, 1)
@@ -125,6 +125,28 @@ def test_a_connection_that_the_hosts_kernel_closed_shows_only_the_end_of_the_age
     assert host.confidence == UNKNOWN
     assert host.what == "host host-b may be lost"
     assert host.evidence.endswith("its agent ended without taking leave")
+
+
+@pytest.mark.parametrize(
+    ("later_s", "noted", "is_lost"),
+    [
+        (2, {"silent_ns": S // 2}, True),
+        (-2, {"farewell": True}, False),
+        (-60, {"farewell": True}, True),
+        (60, {"silent_ns": S // 2}, False),
+    ],
+    ids=["ended with the host", "took its leave", "took an earlier leave", "heard it a minute later"],
+)
+def test_witnesses_whose_clocks_differ_by_seconds(later_s: int, noted: dict[str, int], is_lost: bool) -> None:
+    """The agent of host a listened for 30 s. The one of host c shares the run directory."""
+    by_a = witnessed(B)
+    note = {"silent_ns": 20 * S, **noted}
+    by_c = Heard(host=B.info.host, witness=Host(name="c", boot_id="c"), heard_wall_ns=HEARD_NS + later_s * S, **note)  # type: ignore[arg-type]
+    both = (by_a, WitnessedHost(heard=by_c, ranks=(B,)))
+    found = [lost_hosts(build_timeline(replace(job(A, lost=by_a), witnessed=order))) for order in (both, both[::-1])]
+    assert [[(host.host, host.witness) for host in hosts] for hosts in found] == [
+        [(B.info.host, A.info.host)] if is_lost else []
+    ] * 2
 
 
 def test_a_lost_host_explains_a_hang_unless_the_hangs_cause_is_certain() -> None:

@@ -71,13 +71,20 @@ def lost_hosts(timeline: Timeline) -> tuple[LostHost, ...]:
     """Find the hosts of the last attempt that were lost. One entry per host, by the time of the last sign of life."""
     if timeline.ranks and all(rank.ending == CLEAN for rank in timeline.ranks):
         return ()
-    latest: dict[Host, Heard] = {}
+    of_hosts: dict[Host, list[Heard]] = {}
     for witnessed in timeline.run.witnessed:
-        heard = witnessed.heard
-        if heard.host not in latest or heard.heard_wall_ns > latest[heard.host].heard_wall_ns:
-            latest[heard.host] = heard
-    lost = [host for heard in latest.values() if (host := _lost(timeline, heard)) is not None]
+        of_hosts.setdefault(witnessed.heard.host, []).append(witnessed.heard)
+    lost = [host for notes in of_hosts.values() if (host := _lost(timeline, _decisive(notes))) is not None]
     return tuple(sorted(lost, key=lambda host: host.heard_ns))
+
+
+def _decisive(notes: Sequence[Heard]) -> Heard:
+    """The note of several witnesses that decides about their host: one that took leave, then one of a closed
+    connection, then the longest silence. Times by different wall clocks do not order the last seconds.
+    """
+    since_ns = max(heard.heard_wall_ns for heard in notes) - MAX_LATER_NS
+    latest = (heard for heard in notes if heard.heard_wall_ns >= since_ns)
+    return max(latest, key=lambda heard: (heard.farewell, heard.closed, heard.silent_ns))
 
 
 def unexplained(hosts: Iterable[LostHost], hangs: Sequence[Hang]) -> Iterator[LostHost]:
