@@ -11,7 +11,16 @@ import pytest
 from traincope.errors import ServerError
 from traincope.live.peers.copies import witnessing
 from traincope.live.peers.copies.copying import RankCopy
-from traincope.live.peers.copies.witnessing import ALIVE, COPY, FAREWELL, MAX_HOSTS, MAX_RANKS_PER_HOST, SEEN, Witness
+from traincope.live.peers.copies.witnessing import (
+    ALIVE,
+    COPY,
+    FAREWELL,
+    FREED_NS,
+    MAX_HOSTS,
+    MAX_RANKS_PER_HOST,
+    SEEN,
+    Witness,
+)
 from traincope.live.peers.network.channel import Message
 from traincope.live.peers.network.members import Member, Members, read_member, read_notes, write_note
 from traincope.store.job.witness import Heard, witness_directory, witnessed_hosts, write_heard
@@ -76,6 +85,32 @@ def test_the_number_of_hosts_and_ranks_is_bounded(tmp_path: Path) -> None:
         witness.keep(member("d"), copy())
     witness.keep(member("b"), copy(0))
     assert len(list(tmp_path.glob("witness/*/rank-*"))) == MAX_RANKS_PER_HOST
+
+
+def test_a_host_that_was_silent_for_a_minute_gives_its_place_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is c1: the others were heard later. Its note and its copy stay, as if it was lost."""
+    now = 1_000
+    monkeypatch.setattr(witnessing, "monotonic_ns", lambda: now)
+    witness = Witness(tmp_path, host=A)
+    names = [f"c{number}" for number in range(1, MAX_HOSTS + 1)]
+    witness.keep(member("c1"), copy())
+    now += 1
+    for name in names[1:]:
+        witness.alive(member(name), Message(kind=ALIVE))
+    now += FREED_NS - 2
+    witness.note()
+    with pytest.raises(ServerError, match="witness of 4 hosts"):
+        witness.alive(member("d"), Message(kind=ALIVE))
+    now += 1
+    witness.alive(member("d"), Message(kind=ALIVE))
+    witness.note()
+    silent = {note.host.name: note.silent_ns for note in heard(tmp_path)}
+    assert silent == {"c1": FREED_NS - 1, **dict.fromkeys(names[1:], FREED_NS - 1), "d": 0}
+    assert len(list(tmp_path.glob("witness/c1-*/rank-00000"))) == 1
+    with pytest.raises(ServerError, match="witness of 4 hosts"):
+        witness.alive(member("c1"), Message(kind=ALIVE))
 
 
 def test_a_hosts_name_is_no_path(tmp_path: Path) -> None:

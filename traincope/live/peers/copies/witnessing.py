@@ -15,7 +15,7 @@ from traincope.errors import ServerError
 from traincope.live.peers.copies.chains import Chain
 from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
 from traincope.live.peers.copies.histories import Histories
-from traincope.live.peers.network.channel import Message
+from traincope.live.peers.network.channel import MAX_MESSAGE_BYTES, Message
 from traincope.live.peers.network.members import Member
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
@@ -28,20 +28,32 @@ logger = logging.getLogger(__name__)
 COPY, SEEN, ALIVE, FAREWELL = "copy", "seen", "alive", "farewell"
 """Kinds of messages to a witness."""
 MAX_HOSTS = 4
-"""Hosts of which one agent keeps copies. Further ones are refused and ask the next."""
+"""Hosts of which one agent keeps copies at a time. Further ones are refused and ask the next."""
+FREED_NS = 60_000_000_000
+"""After so long a silence, another host may take a host's place: most likely it has other witnesses since its link
+broke. Its copies and its note stay.
+"""
 MAX_RANKS_PER_HOST = 64
+MAX_COPY_BYTES = MAX_MESSAGE_BYTES - (4 << 10)
+"""Longest payload of a copy: its parts' names and the seal come on top."""
 SIDE_FILES = frozenset({RANK_FILE, NAMES_FILE, GROUPS_FILE})
 SEEN_FILES = frozenset({LOOKS_FILE, FLIGHT_FILE})
 SEGMENT_FILE = re.compile(r"(main|thread-\d{1,3})-00000\.seg")
 
 
 def copy_message(copy: RankCopy) -> Message:
-    """The message that carries a copy. What an agent saw is text, and is compressed."""
+    """The message that carries a copy. What an agent saw is text, and is compressed; without the flight recorder if it
+    would be too long.
+    """
     fields = {"rank": copy.rank, "parts": [[name, len(content)] for name, content in copy.files.items()]}
     payload = b"".join(copy.files.values())
     if copy.has_records:
         return Message(kind=COPY, fields=fields, payload=payload)
-    return Message(kind=SEEN, fields=fields, payload=zlib.compress(payload))
+    compressed = zlib.compress(payload)
+    if len(compressed) > MAX_COPY_BYTES and FLIGHT_FILE in copy.files:
+        looks = {name: content for name, content in copy.files.items() if name != FLIGHT_FILE}
+        return copy_message(RankCopy(rank=copy.rank, files=looks))
+    return Message(kind=SEEN, fields=fields, payload=compressed)
 
 
 def read_copy(message: Message) -> RankCopy:
@@ -176,7 +188,10 @@ class Witness:
     def _hear(self, host: Host) -> None:
         """Raises ServerError if this host would be one too many."""
         if host not in self._heard and len(self._heard) >= MAX_HOSTS:
-            raise ServerError(f"this agent already is the witness of {MAX_HOSTS} hosts")
+            silent = min(self._heard, key=self._heard_ns.__getitem__)
+            if monotonic_ns() - self._heard_ns[silent] < FREED_NS:
+                raise ServerError(f"this agent already is the witness of {MAX_HOSTS} hosts")
+            del self._heard[silent]
         self._heard[host] = Heard(host=host, witness=self._host, heard_wall_ns=time_ns(), silent_ns=0)
         self._heard_ns[host] = monotonic_ns()
         self._ranks.setdefault(host, set())
