@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.processes import start_rank, until
+from tests.s3 import BUCKET, files, s3_server
 from traincope.cli.main import main
 from traincope.errors import NotARunError
 from traincope.report.run_list import RunState, list_runs
@@ -18,6 +19,7 @@ from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.layout import ROWS_FILE, rank_directory
 from traincope.store.reading import find_run
 
+S = 1_000_000_000
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
@@ -35,8 +37,7 @@ def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
     os.kill(rank.pid, signal.SIGSTOP)
     (listed,) = list_runs(tmp_path)
     assert (listed.path, listed.state, listed.world_size, listed.attempts) == (run, RunState.RUNNING, 1, 1)
-    # One number for both: the agent may write further rows of steps that the rank has finished.
-    notice = HangNotice(attempt=0, at_wall_ns=time.time_ns() + 10**12, culprits=(0,), sentence="hang: rank 0 stands")
+    notice = HangNotice(attempt=0, at_wall_ns=time.time_ns(), culprits=(0,), sentence="hang: rank 0 stands")
     append_notice(run, notice)
     (listed,) = list_runs(tmp_path)
     assert (listed.state, listed.verdict) == (RunState.HUNG, "hang: rank 0 stands")
@@ -72,6 +73,46 @@ def test_the_number_of_steps_is_that_of_the_last_row(demo: Path) -> None:
     rows.write_text('[6, 1, 2, 0, 0, {"forward": 2}]\n[7, 3, 2, 0, 0, {"forward": 2}]\n[8, 5')
     (listed,) = list_runs(demo)
     assert listed.steps == 8
+
+
+@pytest.mark.parametrize(("end_ns", "state"), [(-1, RunState.HUNG), (0, RunState.RUNNING), (1, RunState.RUNNING)])
+def test_a_step_that_ended_after_the_announcement_ends_the_hang(demo: Path, end_ns: int, state: RunState) -> None:
+    """Its row is written later in any case: the agent waits for copies of other hosts, and a store for the agent."""
+    directory, notice_ns = rank_directory(demo, attempt=0, rank=1), time.time_ns()
+    content = json.loads((directory / "rank.json").read_text())
+    (directory / "rank.json").write_text(json.dumps({**content, "ending": None, "ended_wall_ns": None}))
+    append_notice(demo, HangNotice(attempt=0, at_wall_ns=notice_ns, culprits=(0,), sentence="hang: rank 0 stands"))
+    (directory / ROWS_FILE).write_text(f"[6, {notice_ns - S}, {S + end_ns}, 0, 0, {{}}]\n[7, {notice_ns}")
+    (listed,) = list_runs(demo)
+    assert listed.state is state
+
+
+@pytest.mark.sweep
+def test_runs_behind_a_url_have_the_states_of_those_in_a_directory(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The objects are younger than the announcement of the hang."""
+    now_ns, parent = time.time_ns(), demo.parent
+    for name, ending in (("dead", "RuntimeError"), ("running", None), ("hung", None)):
+        run = shutil.copytree(demo, parent / name)
+        directory = rank_directory(run, attempt=0, rank=1)
+        content = json.loads((directory / "rank.json").read_text())
+        (directory / "rank.json").write_text(json.dumps({**content, "ending": ending}))
+        (directory / ROWS_FILE).write_text(f"[6, {now_ns - 2 * S}, {S}, 0, 0, {{}}]\n")
+    append_notice(parent / "hung", HangNotice(attempt=0, at_wall_ns=now_ns, culprits=(0,), sentence="hang: rank 0"))
+    states = {"dead": "dead", "demo": "done", "hung": "hung", "running": "running"}
+    with s3_server() as server:
+        files(server).put(f"{parent}/", f"{BUCKET}/runs", recursive=True)
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        for place in (str(parent), f"s3://{BUCKET}/runs"):
+            with pytest.raises(SystemExit):
+                main(["ls", place, "--format", "json"])
+            listed = {run["path"]: run for run in json.loads(capsys.readouterr().out)}
+            assert {path: run["state"] for path, run in listed.items()} == {
+                f"{place}/{name}": state for name, state in states.items()
+            }
+            assert listed[f"{place}/hung"]["verdict"] == "hang: rank 0"
 
 
 def test_damaged_and_foreign_directories_end_nothing(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from traincope.errors import TraincopeError
 from traincope.events import CLEAN
-from traincope.store.job.hang_notices import HangNotice, read_notices
+from traincope.store.job.hang_notices import HangNotice, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, TILES_DIRECTORY, attempt_number
@@ -164,22 +164,34 @@ def _state(run: Path, last: _LastAttempt, notice: HangNotice | None, *, world_si
 
 
 def _notice(run: Path, last: _LastAttempt) -> HangNotice | None:
-    """The newest hang of the last attempt, unless a step was written since it was announced."""
+    """The hang in which the last attempt stands, unless a step ended since it was announced.
+
+    The rows' own times count: agents write the rows of some steps later, and a copy of a store is younger.
+    """
     number = None if last.directory is None else attempt_number(last.directory)
     notices = [notice for notice in read_notices(run) if notice.attempt == number]
-    newest_row_ns = max((path.stat().st_mtime_ns for path in last.rows), default=0)
-    return notices[-1] if notices and notices[-1].at_wall_ns >= newest_row_ns else None
+    if not notices:
+        return None
+    ends_ns = [row[1] + row[2] for path in last.rows if (row := _last_row(path)) is not None]
+    return standing_notice(notices, last_step_ns=max(ends_ns, default=None))
 
 
 def _steps(last: _LastAttempt) -> int | None:
     """Number of the last step in the rows of the lowest rank, counted from 1."""
-    if not last.rows:
-        return None
-    with last.rows[0].open("rb") as file:
+    row = _last_row(last.rows[0]) if last.rows else None
+    return None if row is None else row[0] + 1
+
+
+def _last_row(path: Path) -> tuple[int, int, int] | None:
+    """Step, begin and duration in ns of the last whole row; None without one."""
+    with path.open("rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
         lines = file.read().decode(errors="replace").split("\n")[:-1]
-    steps = [row[0] for line in reversed(lines) if isinstance(row := parse(line), list) and row]
-    return next((step + 1 for step in steps if type(step) is int), None)
+    for line in reversed(lines):
+        match parse(line):
+            case [int(step), int(start_ns), int(wall_ns), *_]:
+                return step, start_ns, wall_ns
+    return None
 
 
 def _document(run: Path, last: _LastAttempt) -> dict[str, Any]:
