@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -139,6 +140,36 @@ def _of_rows(sample: Sample) -> bool:
     if sample.metric is JOB_TIME:
         return sample.labels[-1] == "productive"
     return sample.metric in (STEPS, WALL, LEDGER, STEP_TIMES, OWN_TIME, LAST_STEP, STEP_DURATION)
+
+
+PODS = {"NODE_NAME": "gke-7", "POD_NAME": "job-1-0", "POD_NAMESPACE": "team", "TRAINCOPE_JOB_ID": "job-1"}
+SLURM = {"SLURMD_NODENAME": "n17", "SLURM_JOB_ID": "99", "SLURM_JOB_USER": "ann"}
+UUID = "6a5b0f61-2c1e-4a3b-9d0e-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("placed", "expected"),
+    [
+        ({**SLURM, "USER": "root"}, {"node": "n17", "job_id": "99", "user": "ann"}),
+        ({**PODS, "USER": "ann"}, {"node": "gke-7", "job_id": "job-1", "user": "ann", "pod": "job-1-0"}),
+        ({}, {"node": "", "job_id": "", "user": "", "pod": "", "namespace": ""}),
+    ],
+    ids=["Slurm", "Kubernetes", "neither"],
+)
+def test_rank_info_names_the_gpu_node_job_and_user_as_other_exporters_do(
+    first: Window, environment: dict[str, str], placed: dict[str, str], expected: dict[str, str]
+) -> None:
+    """torch gives a GPU's UUID without the prefix that NVML and DCGM give it."""
+    status, other = first.ranks
+    on_gpu = replace(status, info=replace(status.info, device={"name": "NVIDIA H100", "uuid": UUID}))
+    observer = exporting(environment | placed)
+    observer.observe(replace(first, ranks=(on_gpu, other)))
+    text = urlopen(url(first), timeout=30).read().decode()
+    (line,) = (line for line in text.splitlines() if line.startswith("traincope_rank_info{") and 'rank="0"' in line)
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+    assert {name: labels[name] for name in expected} == expected
+    assert (labels["gpu"], labels["device"], labels["host"]) == (f"GPU-{UUID}", "NVIDIA H100", "node-3")
+    observer.close()
 
 
 def test_a_later_rank_adds_its_rows(first: Window, environment: dict[str, str]) -> None:
