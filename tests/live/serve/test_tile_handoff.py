@@ -119,6 +119,15 @@ def test_only_the_agent_of_rank_0_writes_tiles(tmp_path: Path) -> None:
     assert not (run / "tiles").exists()
 
 
+def test_a_host_with_a_run_directory_of_its_own_leaves_the_tiles_to_that_of_rank_0(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = here("demo", tmp_path / "run")
+    shutil.rmtree(rank_of(run, 0))
+    assert ship_tiles(run, attempt=0, disk_budget_bytes=PLENTY) is None
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(("sample", "budget"), [("demo", 1000), ("format-1", PLENTY)])
 def test_no_tiles_are_written_above_the_disk_budget_or_for_small_runs(sample: str, budget: int, tmp_path: Path) -> None:
     run = here(sample, tmp_path / "run")

@@ -60,7 +60,8 @@ def wait_until_over(run: Path, attempt: int, *, within_seconds: float) -> bool:
 
     Otherwise many agents would do the same work. Raises RunDirectoryError if the run cannot be read.
     """
-    if read_rank_info(rank_directory(run, attempt=attempt, rank=0)).host != this_host():
+    first = rank_directory(run, attempt=attempt, rank=0)
+    if not first.is_dir() or read_rank_info(first).host != this_host():  # each host may have a run directory of its own
         return False
     until = time.monotonic() + within_seconds
     while not (over := is_over(run, attempt=attempt)) and time.monotonic() < until:
