@@ -31,8 +31,8 @@ def configuration(word: str) -> dict[str, Any]:
 def test_a_documented_join_has_the_value_of_the_other_exporter(stack: Stack, query: str) -> None:
     expected = {"utilization": 0.87, "pods": 1.0, "users": 87.0}
     name = "pods" if "kube_pod_info" in query else "users" if "avg by (user)" in query else "utilization"
+    stack.prometheus.wait_for(query)  # its first scrape
     result = stack.prometheus.query(query)
-    assert result
     assert {float(series["value"][1]) for series in result} == {expected[name]}
     labels = result[0]["metric"]
     if name == "utilization":
