@@ -9,12 +9,16 @@ import pytest
 from tests.live.tree.simulated import SimulatedJob
 from tests.live.tree.trainings import job
 from tests.timeline.build import run
+from traincope.analysis import analyze
+from traincope.analysis.attribution.stalls import AmbiguousWait
+from traincope.analysis.attribution.terms import exposed_transfer, exposed_wait
 from traincope.errors import ServerError
 from traincope.live.tree.entries import ENTRY, MAX_ENTRIES, OwnParts, merged, names_of, read_entries
 from traincope.live.tree.results import RESULT, read_results
 from traincope.store import RankRecords
 from traincope.timeline import Instances, build_timeline, match_instances
 from traincope.timeline.collectives.elsewhere import members_hash
+from traincope.topology import Host
 
 STEPS, SECONDS = 3, 8
 
@@ -75,6 +79,28 @@ def test_groups_of_a_silent_host_stay_unsplit_and_all_others_are_split() -> None
         splits = {key: bool(instances.splits[number]) for key, number in by_key(instances).items()}
         assert {key[0] for key, split in splits.items() if split} == ({"part 0"} if int(name[-4:]) % 2 == 0 else set())
         assert not any(split for key, split in splits.items() if key[0] == "world")
+
+
+def test_waits_in_groups_of_a_silent_host_are_labelled_and_stay_in_transfer() -> None:
+    """Host 11 is in the group of all ranks. That of even ranks, on ep, is split as if all records were here."""
+    rng = random.Random(3)
+    made = job(12, 1, steps=STEPS, rng=rng, stride=2, with_stalls=True)
+    simulated = SimulatedJob(made, rng=rng)
+    simulated.run(seconds=SECONDS, silent={"host-0011"})
+    agent = simulated.agents["host-0002"]
+    here = build_timeline(run(*agent.ranks))
+    (labelled,) = analyze(replace(here, elsewhere=agent.known.elsewhere())).ledger.ranks
+    together = [replace(rank, info=replace(rank.info, host=Host(name="", boot_id=""))) for (rank,) in made.values()]
+    (whole,) = (rank for rank in analyze(build_timeline(run(*together))).ledger.ranks if rank.rank == 2)
+    transfer, wait = exposed_transfer("dp"), exposed_wait("dp")
+    assert set(labelled.ambiguous_waits) == {("dp", AmbiguousWait.RECORDS_MISSING)}
+    assert not np.any(labelled.terms.get(wait, 0))
+    in_dp = whole.terms[transfer] + whole.terms[wait]
+    assert np.array_equal(labelled.ambiguous_waits["dp", AmbiguousWait.RECORDS_MISSING], labelled.terms[transfer])
+    assert np.abs(labelled.terms[transfer] - in_dp).max() <= 1_000, "the drift of 20 ppm over 31 ms"
+    for term in (exposed_transfer("ep"), exposed_wait("ep")):
+        assert np.abs(labelled.terms[term] - whole.terms[term]).max() <= 2_000_000, "the error of the clocks"
+    assert (whole.terms[exposed_wait("ep")] > 0).any()
 
 
 def test_a_message_that_arrives_twice_completes_nothing() -> None:

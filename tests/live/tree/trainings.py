@@ -3,7 +3,8 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from tests.timeline.build import Row, collective, group, rank
+from tests.timeline.build import Row, collective, group, rank, stall
+from tests.timeline.build import step as step_of
 from traincope.events import Flag
 from traincope.store import RankRecords
 from traincope.topology import Group
@@ -12,9 +13,11 @@ STEP_NS = 500_000_000
 
 
 def job(
-    hosts: int, ranks: int, *, steps: int, rng: random.Random, stride: int, calls: int = 1
+    hosts: int, ranks: int, *, steps: int, rng: random.Random, stride: int, calls: int = 1, with_stalls: bool = False
 ) -> Mapping[str, Sequence[RankRecords]]:
-    """Host -> its ranks. In each step all join collectives, some ranks late; some find them complete when they wait."""
+    """Host -> its ranks. In each step all join collectives, some ranks late; some find them complete when they wait.
+    `with_stalls`: with the steps, and a stall for the whole of each collective.
+    """
     size = hosts * ranks
     world = group("dp", *range(size), key="world")
     parts = [group("ep", *range(first, size, stride), key=f"part {first}") for first in range(stride)]
@@ -24,6 +27,10 @@ def job(
             _join(rows, world, at=0, sequence=step * calls + call, begin_ns=step * STEP_NS + call * 2_000_000, rng=rng)
         for part in parts:
             _join(rows, part, at=1, sequence=step, begin_ns=step * STEP_NS + 300_000_000, rng=rng)
+    if with_stalls:
+        for own in rows.values():
+            own += [stall(row, row.start_ns, row.end_ns) for row in own]
+            own += [step_of(number, number * STEP_NS, (number + 1) * STEP_NS) for number in range(steps)]
     return {
         f"host-{host:04d}": [
             rank(number, *rows[number], groups=(world, parts[number % stride]), boot_id=f"host-{host:04d}")
