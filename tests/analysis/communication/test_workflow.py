@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -206,3 +207,18 @@ def test_two_real_jobs_wait_for_each_other(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     assert printed.startswith("JOBS THAT WORK TOGETHER  in turns\n")
     assert "\nJOB actor\n" in printed
+    another = tmp_path / "another"
+    shutil.copytree(tmp_path / "actor", another)
+    manifest = json.loads((another / "run.json").read_text())
+    (another / "run.json").write_text(json.dumps({**manifest, "settings": {"workflow": "of others"}}))
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(tmp_path), "--workflow", "in turns", "--format", "json"])
+    by_name = json.loads(capsys.readouterr().out)
+    assert (by_name["name"], len(by_name["reports"])) == ("in turns", 2)
+    by_role = {(wait["waiting"], wait["awaited"]): wait for wait in by_name["waits"]}
+    assert by_role == {(wait["waiting"], wait["awaited"]): wait for wait in document["waits"]}
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(tmp_path), "--workflow", "in turn"])
+    assert "has the workflow 'in turn'" in " ".join(capsys.readouterr().err.split())

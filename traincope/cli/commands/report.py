@@ -13,6 +13,7 @@ from traincope.analysis import Analysis, analyze, parse_changes, parse_settings,
 from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_energy_price, add_price
+from traincope.cli.together import add_workflow, with_runs_of_workflow
 from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
 from traincope.printable import printable
@@ -51,6 +52,7 @@ class Report:
             help="run directory, or a parent holding one run; several: jobs that work together, and their waits for "
             "each other",
         )
+        add_workflow(parser)
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
         parser.add_argument("--brief", action="store_true", help="print only five numbers and at most three findings")
@@ -77,6 +79,7 @@ class Report:
             raise UsageError("an HTML report is a file; give its name, e.g. -o report.html")
         if arguments.brief and (arguments.format != "text" or arguments.what_if is not None):
             raise UsageError("--brief prints text; leave out --format and --what-if")
+        arguments = with_runs_of_workflow(arguments)
         if len(arguments.run_directories) > 1 and (arguments.format == HTML or arguments.what_if is not None):
             raise UsageError("--format html and --what-if take one run")
         if _by_rows(arguments):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from traincope.cli.quantities import add_price
 from traincope.cli.served import add_server_arguments, serve_viewer
+from traincope.cli.together import add_workflow, with_runs_of_workflow
 from traincope.store.reading import find_run
 
 
@@ -21,11 +22,13 @@ class View:
             metavar="RUN",
             help="run directory, or a parent holding one run; with several runs, any two can be compared",
         )
+        add_workflow(parser)
         add_server_arguments(parser)
         add_price(parser)
         parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
 
     def run(self, arguments: argparse.Namespace) -> int:
+        arguments = with_runs_of_workflow(arguments)
         runs = [find_run(path) for path in arguments.run_directories]
         return serve_viewer(
             runs,
