@@ -15,6 +15,13 @@ FOLDER = ROOT / ".venv-integrations"
 TRACKERS = ("wandb==0.30.0", "mlflow-skinny==3.17.2", "tensorboard==2.21.0")
 PACKAGES = {
     "hugging_face": ("transformers==5.24.0", "accelerate==1.15.0", *TRACKERS),
+    "kernels": (
+        "transformers==5.24.0",
+        "accelerate==1.15.0",
+        "peft==0.21.2",
+        "liger-kernel==0.8.5",
+        "triton==3.9.0",  # its interpreter runs Liger's kernels on a CPU
+    ),
     "lightning": ("lightning==2.6.6", *TRACKERS),
     "deepspeed": ("deepspeed==0.19.8",),
     "ray": ("ray[train]==2.60.0",),

@@ -1,9 +1,9 @@
 """Six steps of a tiny Llama with transformers' Trainer: 2 sequences of 16 tokens per microbatch, 2 microbatches.
 
 Arguments: a folder for results; `plain`, `recorded` for the snippet of the docs, `joined` for the same inside a run of
-the script, `frozen` for a training of the last layer alone, `packed` for two documents per sequence, or
-`fails` for an error of rank 0 in its third step; a tracker, or `none`. With a tracker, the data wait for the first
-numbers of the agent.
+the script, `frozen` for a training of the last layer alone, `packed` for two documents per sequence, `liger` for
+Liger's kernels, `lora` for PEFT's adapters, or `fails` for an error of rank 0 in its third step; a tracker, or `none`.
+With a tracker, the data wait for the first numbers of the agent.
 """
 
 import sys
@@ -43,10 +43,19 @@ arguments = TrainingArguments(
     use_cpu=True,
     report_to=tracker,
     disable_tqdm=True,
+    use_liger_kernel=mode == "liger",
 )
 if mode == "frozen":
     model.requires_grad_(requires_grad=False)
     model.model.layers[-1].requires_grad_()
+if mode == "liger":
+    from interpreted_liger import interpret
+
+    interpret()
+if mode == "lora":
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
 if mode == "fails" and arguments.process_index == 0:
     calls = count()
 

@@ -308,6 +308,67 @@ def test_grouped_products_count_every_group_once() -> None:
     assert flops((3, 7, 8), (3, 8, 5)) == 3 * 2 * 7 * 8 * 5
 
 
+def test_every_overload_of_a_counted_product_is_counted() -> None:
+    """`convolution.out` and its backward's call those without `out`. `_foreach_mm` calls `mm`, on a CPU."""
+    operators = torch.ops.aten
+    missing = set()
+    for name in {name.partition(".")[0] for name in FORMULAS}:
+        for overload in getattr(operators, name).overloads() if hasattr(operators, name) else ():
+            missing.add(name if overload == "default" else f"{name}.{overload}")
+    assert missing - FORMULAS.keys() == {"convolution.out", "convolution_backward.out"}
+
+
+def test_a_product_into_another_dtype_and_of_packed_fp4_counts_its_elements() -> None:
+    """These operators run on GPUs only."""
+    a, b = torch.empty(6, 8, dtype=torch.bfloat16, device="meta"), torch.empty(8, 5, device="meta")
+    assert FORMULAS["addmm.dtype_out"]({"mat1": a, "mat2": b}) == (torch.bfloat16, ((Work.MATMUL, 2 * 6 * 8 * 5),))
+    pairs = torch.empty(6, 4, dtype=torch.float4_e2m1fn_x2, device="meta")
+    assert FORMULAS["_scaled_mm_v2"]({"self": pairs, "mat2": torch.empty(4, 5, device="meta")})[1] == (
+        (Work.MATMUL, 2 * 6 * 8 * 5),
+    )
+
+
+class FusedLoss(torch.autograd.Function):
+    """Head and loss in one, like Liger's: it multiplies for the gradients in its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        logits = x @ weight.t()
+        ctx.save_for_backward(2 * logits @ weight, 2 * logits.t() @ x)
+        return logits.square().sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        of_input, of_weight = ctx.saved_tensors
+        return gradient * of_input, gradient * of_weight
+
+
+class FusedHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 16, bias=False), nn.Linear(16, 32, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss: Tensor = FusedLoss.apply(self.body(x), self.head.weight)
+        return loss
+
+
+def test_the_root_modules_own_products_count_in_a_step_that_begins_with_its_call(tmp_path: Path) -> None:
+    """Without `run.step` and a DataLoader. Inside an `autograd.Function` gradients are off."""
+    model = FusedHead()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with traincope.run(tmp_path / "run", budget=None):
+        for _ in range(3):
+            model(torch.ones(4, 8)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (rank,) = traincope.open_run(tmp_path / "run").ranks
+    flop_counts = counted_flops(rank)
+    assert flop_counts is not None
+    body, head = 2 * 4 * 8 * 16, 2 * 4 * 16 * 32
+    assert by_phase(flop_counts) == {Phase.FORWARD: body + 3 * head, Phase.BACKWARD: body}
+
+
 def test_declared_flops_are_recorded(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", flops=6.25e15):
         traincope.event("begun")

@@ -137,6 +137,13 @@ Around = Callable[[CapturedGraph, Callable[..., Any], tuple[Any, ...]], Any]
 """Makes a call of compiled code: the graph, the code and its arguments."""
 
 
+class Running(threading.local):
+    """What the calling thread runs."""
+
+    uncounted = False
+    """Compiled code that was called before a counted step began: a backend may call its graph as a module."""
+
+
 class CapturedGraphs:
     """Watch of the graphs that torch.compile makes from now on."""
 
@@ -152,6 +159,7 @@ class CapturedGraphs:
         """True once a graph was captured whose kernels may be invisible."""
         self.around: Around | None = None
         """A function that makes every call of compiled code, while FLOPs are counted."""
+        self.running = Running()
 
     def install(self, recorder: Recorder) -> None:
         import torch
@@ -209,7 +217,7 @@ class CapturedGraphs:
         return self._observed(graph, compiled)
 
     def _observed(self, graph: CapturedGraph, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        learn = guard(graph.cost)
+        learn, running = guard(graph.cost), self.running
 
         def call(*args: Any) -> Any:
             around = self.around
@@ -217,7 +225,11 @@ class CapturedGraphs:
                 return around(graph, compiled, args)
             if graph.is_new and self._on:
                 learn(args)
-            return compiled(*args)
+            outer, running.uncounted = running.uncounted, True
+            try:
+                return compiled(*args)
+            finally:
+                running.uncounted = outer
 
         return call
 

@@ -20,6 +20,9 @@ FLOAT32_CONVOLUTION = "float32 convolution"
 DENSE = "torch.strided"
 """The layout of tensors that hold all their elements."""
 
+IN_PAIRS = "_x2"
+"""End of the name of a dtype that holds two numbers per element, in the contracted dimension: fp4."""
+
 Parts = tuple[tuple[Work, int], ...]
 Count = tuple[Any, Parts]
 """The dtype and the FLOPs of a call. Empty if the shapes do not determine them."""
@@ -33,7 +36,8 @@ def is_dense(call: Arguments) -> bool:
 def _product(a: Any, b: Any) -> Count:
     """Count (..., M, K) x (..., K, N), or (..., K) x (K,)."""
     columns = b.shape[-1] if len(b.shape) > 1 else 1
-    return a.dtype, ((Work.MATMUL, 2 * prod(a.shape) * columns),)
+    pairs = 2 if str(a.dtype).endswith(IN_PAIRS) else 1
+    return a.dtype, ((Work.MATMUL, 2 * pairs * prod(a.shape) * columns),)
 
 
 def _mm(call: Arguments) -> Count:
@@ -137,25 +141,19 @@ def _unless_packed(formula: Callable[[Arguments], Count]) -> Callable[[Arguments
 
 
 FORMULAS: dict[str, Callable[[Arguments], Count]] = {
-    "mm": _mm,
-    "mm.out": _mm,
-    "addmm": _addmm,
-    "addmm.out": _addmm,
-    "addmm_": _addmm,
-    "bmm": _mm,
-    "bmm.out": _mm,
-    "baddbmm": _baddbmm,
-    "baddbmm.out": _baddbmm,
-    "baddbmm_": _baddbmm,
-    "addbmm": _baddbmm,
-    "mv": _vector,
-    "addmv": _addmv,
-    "_scaled_mm": _mm,
-    "_scaled_grouped_mm": _grouped_mm,
-    "_grouped_mm": _grouped_mm,
+    **dict.fromkeys(("mm", "mm.out", "mm.dtype", "mm.dtype_out", "bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"), _mm),
+    **dict.fromkeys(("addmm", "addmm.out", "addmm.dtype", "addmm.dtype_out", "addmm_"), _addmm),
+    **dict.fromkeys(("baddbmm", "baddbmm.out", "baddbmm.dtype", "baddbmm.dtype_out", "baddbmm_"), _baddbmm),
+    **dict.fromkeys(("addbmm", "addbmm.out", "addbmm_"), _baddbmm),
+    **dict.fromkeys(("mv", "mv.out"), _vector),
+    **dict.fromkeys(("addmv", "addmv.out", "addmv_"), _addmv),
+    **dict.fromkeys(("_scaled_mm", "_scaled_mm.out", "_scaled_mm_v2", "_scaled_mm_v2.out"), _mm),
+    **dict.fromkeys(("_int_mm", "_int_mm.out"), _mm),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped_mm),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention.quantized": _attention,
     "_scaled_dot_product_flash_attention_backward": _attention_backward,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
@@ -166,6 +164,7 @@ FORMULAS: dict[str, Callable[[Arguments], Count]] = {
     "_scaled_dot_product_fused_attention_overrideable": _attention,
     "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
     "_flash_attention_forward": _unless_packed(_attention),
+    "_flash_attention_forward.quantized": _unless_packed(_attention),
     "_flash_attention_backward": _unless_packed(_attention_backward),
     "_efficient_attention_forward": _unless_packed(_attention),
     "_efficient_attention_backward": _unless_packed(_attention_backward),

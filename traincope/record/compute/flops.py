@@ -394,7 +394,7 @@ class Flops:
         return self._graphs.any and running_node().startswith(COMPILED_BACKWARD)
 
     def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling() or self._thread.inside_product:
+        if self._is_compiling() or self._thread.inside_product or self._graphs.running.uncounted:
             return original(module, *args, **kwargs)
         thread = self._thread
         recomputing, products, result = thread.recomputing, self._enter(module), None

@@ -215,13 +215,15 @@ class Phases:
             # `is_compiling` comes first: torch.compile would add guards for any condition before it.
             if is_compiling():
                 return original(module, *args, **kwargs)
-            around = self.around_module
-            call = original if around is None else functools.partial(around, original)
             if thread.forward or not recorder.active:
+                around = self.around_module
+                call = original if around is None else functools.partial(around, original)
                 return call(module, *args, **kwargs)
             slot, raised = begin(module), True
             thread.forward = 1
             try:
+                around = self.around_module  # read after `begin`, which may begin a counted step
+                call = original if around is None else functools.partial(around, original)
                 result = call(module, *args, **kwargs)
                 raised = False
                 return result
