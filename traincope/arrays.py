@@ -16,7 +16,7 @@ BEFORE_ALL_NS, AFTER_ALL_NS = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64
 """The time before all times and the time after all times. Do no arithmetic with them."""
 
 
-def chosen(records: NDArray[np.void], where: Bools | Ints) -> NDArray[np.void]:
+def chosen(records: NDArray[np.void], where: Bools | Numbers) -> NDArray[np.void]:
     """Return a copy of the records at these positions, or at those marked. An index would copy field by field, which
     takes 30 times as long.
     """

@@ -1,15 +1,24 @@
-"""Interaction with the viewer's pages: comparing ranks, a crashed run, a growing run."""
+"""Interaction with the viewer's pages: comparing ranks, a crashed run, a growing run, a run of very many ranks."""
 
 import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser import awkward
 from tests.browser.browser import choose, drag
 from tests.browser.conftest import RUNS, SAMPLES
 from tests.browser.test_viewer import QUIET, WHOLE, Go, search, settled, shown, wait_for_search
-from tests.viewer.library.reading import reread
+from tests.summaries.test_summaries import RANKS, write_job
+from tests.viewer.library.reading import go_on, prepare_step_by_step, reread
+from traincope.summaries import reading
+from traincope.viewer.library.analysis_process import Reading
 from traincope.viewer.library.library import Library
+from traincope.viewer.serving import bound
 
 CRASHED = RUNS.index("crashed")
 
@@ -67,3 +76,49 @@ def test_a_page_of_a_growing_run_keeps_scroll_and_zoom(visit: Go, address: str, 
     page.wait_for_function("before => document.querySelector('main').innerText !== before", arg=text, timeout=QUIET)
     as_it_was = f"before => JSON.stringify({state}) === JSON.stringify(before)"
     page.wait_for_function(as_it_was, arg=before, timeout=QUIET)
+
+
+@pytest.fixture
+def of_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """A run whose number of ranks counts as very many, and the address of its viewer. Child processes read it."""
+    monkeypatch.setattr(reading, "MANY_RANKS", RANKS)
+    run = write_job(tmp_path / "run")
+    begin = partial(Reading, work=prepare_step_by_step)
+    library = Library([run], cache=tmp_path / "cache", begin=begin)
+    server = bound(library, port=0)
+    library.refresh()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield run, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    library.close()
+    server.server_close()
+
+
+@pytest.mark.sweep
+def test_a_run_of_very_many_ranks_opens_from_rows_and_its_events_on_request(
+    visit: Go, of_many_ranks: tuple[Path, str]
+) -> None:
+    """Rank 2 stands still and rank 1 is slow (`write_job`). The child process waits until the progress was seen."""
+    run, address = of_many_ranks
+    loaded = shown(visit, address, "/")
+    page = loaded.page
+    expect(page.locator("main")).to_contain_text("This stands on 356 rows of steps 0-89", timeout=QUIET)
+    expect(page.locator(".finding h3")).to_have_text(["1. Hang", "2. Straggler"])
+    expect(page.locator(".finding").first).to_contain_text("rank 2")
+    expect(page.locator("header")).to_contain_text("rows until step 89; not all events are read")
+    page.click("#tab-timeline")
+    expect(page.locator("main")).to_contain_text("This page needs the events of all 4 ranks, which are not read yet.")
+    page.click("#read-events")
+    wait_for_search(page, "detail=all")
+    expect(page.locator("main")).to_contain_text(
+        "The events of all ranks are being read: reading the events. The pages open when they are ready.", timeout=QUIET
+    )
+    go_on(run).touch()
+    settled(page)
+    page.click("#tab-verdict")
+    expect(page.locator(".finding").first).to_contain_text("rank 2", timeout=QUIET)
+    expect(page.locator("main")).not_to_contain_text("This stands on")
+    assert loaded.complaints == []
+    assert loaded.went_to(besides=address) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from traincope.arrays import chosen, joined
 from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
 from traincope.store.segments.segments import last_instant_ns
@@ -180,30 +181,34 @@ def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[K
     """Copy the thread's records to the common axis. It is the only copy of them."""
     parts = [segment.records for segment in rank.segments if segment.thread == thread]
     if kinds:
-        parts = [records[np.isin(records["kind"], kinds)] for records in parts]
-    aligned = np.concatenate(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
+        parts = [chosen(records, np.isin(records["kind"], kinds)) for records in parts]
+    aligned = joined(parts) if parts else np.empty(0, dtype=RECORD_DTYPE)
     starts, ends = aligned["start_ns"], aligned["end_ns"]
     starts[:] = clock.on_axis(starts)
     ends[:] = np.where(ends == OPEN, OPEN, clock.on_axis(ends))
     in_order = bool(np.all(starts[1:] >= starts[:-1]))
-    return aligned if in_order else aligned[np.argsort(starts, kind="stable")]
+    return aligned if in_order else chosen(aligned, np.argsort(starts, kind="stable"))
 
 
 def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
     complete = steps[(steps["end_ns"] != OPEN) & (steps["flags"] & Flag.PARTIAL == 0)]
-    columns = (complete[name].tolist() for name in ("step", "start_ns", "end_ns", "flags", "value"))
+    flags = (Flag.GUESSED, Flag.BY_BACKWARD, Flag.DETAILED, Flag.REQUESTED)
+    columns = (complete[name].tolist() for name in ("step", "start_ns", "end_ns", "value"))
+    flagged = ((complete["flags"] & flag != 0).tolist() for flag in flags)
     return tuple(
         Step(
             number=number,
             start_ns=start_ns,
             end_ns=end_ns,
-            guessed=bool(flags & Flag.GUESSED),
-            by_backward=bool(flags & Flag.BY_BACKWARD),
-            detailed=bool(flags & Flag.DETAILED),
-            requested=bool(flags & Flag.REQUESTED),
             own_ns=own_ns,
+            guessed=guessed,
+            by_backward=by_backward,
+            detailed=detailed,
+            requested=requested,
         )
-        for number, start_ns, end_ns, flags, own_ns in zip(*columns, strict=True)
+        for number, start_ns, end_ns, own_ns, guessed, by_backward, detailed, requested in zip(
+            *columns, *flagged, strict=True
+        )
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Bools, Ints
+from traincope.arrays import Bools, Ints, chosen
 from traincope.events import EMPTY_NS, MAX_LATENCY_NS, OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks.clocks import RankClock
@@ -162,7 +162,7 @@ class RankTimeline:
 
     def of_kind(self, *kinds: Kind) -> NDArray[np.void]:
         """Return the training thread's records of these kinds."""
-        return self.main[np.isin(self.main["kind"], kinds)]
+        return chosen(self.main, np.isin(self.main["kind"], kinds))
 
     def closed(self, records: NDArray[np.void]) -> NDArray[np.void]:
         """Return a copy in which open records end at the rank's last instant."""

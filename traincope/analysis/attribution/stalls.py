@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.attribution.thread_slices import ThreadSlices
-from traincope.arrays import BEFORE_ALL_NS, Bools, Ints
+from traincope.arrays import BEFORE_ALL_NS, Bools, Ints, chosen
 from traincope.timeline import Instances, RankTimeline
 from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
 
@@ -91,7 +91,7 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
     """Split every slice that a stall owns into wait and transfer."""
     at = np.flatnonzero(slices.stalled)
     stalls, of = np.unique(slices.owner[at], return_inverse=True)
-    records = slices.intervals[stalls]
+    records = chosen(slices.intervals, stalls)
     instance = instances.find(rank, records)
     lengths_ns = records["end_ns"] - records["start_ns"]
     transfer_starts = _transfer_starts(rank, instance, instances=instances)
@@ -167,7 +167,8 @@ class StallTotal(NamedTuple):
 def sum_stalls(slices: ThreadSlices, split: StallSplit, *, counted: Bools, last: Ints) -> tuple[StallTotal, ...]:
     """Sum a rank's stalls over its counted steps. `last` is the rank that joined each instance last."""
     inside = np.append(counted, False)[slices.step[split.at]]
-    arrived = np.append(last, -1)[split.instance[inside]] + 1
+    arrived, instance = np.zeros(np.count_nonzero(inside), dtype=np.int64), split.instance[inside]
+    arrived[instance != UNKNOWN] = last[instance[instance != UNKNOWN]] + 1
     kinds = (arrived * len(split.axes) + split.axis_code[inside]) * len(split.operations) + split.operation_code[inside]
     numbering = Numbering.of(kinds)  # a run may have a million names, of which few are operations
     sums, number = np.zeros((2, len(numbering)), dtype=np.int64), numbering.number(kinds)

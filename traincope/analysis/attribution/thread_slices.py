@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import ACTION_TERMS, EVALUATION, HOST_TERMS, PHASE_TERMS, UNATTRIBUTED
-from traincope.arrays import Bools, Ints
+from traincope.arrays import Bools, Ints, chosen
 from traincope.events import Flag, Kind, Phase
 from traincope.timeline import RankTimeline, evaluations
 from traincope.timeline.intervals.painting import ABSENT, RUNS, owners
@@ -61,15 +61,14 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
     intervals = _intervals(rank)
     starts = np.array([step.start_ns for step in rank.steps], dtype=np.int64)
     ends = np.array([step.end_ns for step in rank.steps], dtype=np.int64)
-    borders = np.sort(
-        np.concatenate([intervals["start_ns"], intervals["end_ns"], starts, ends, window_ends]), kind=RUNS
-    )
+    begins, stops = intervals["start_ns"].copy(), intervals["end_ns"].copy()
+    borders = np.sort(np.concatenate([begins, stops, starts, ends, window_ends]), kind=RUNS)
     borders = borders[np.diff(borders, prepend=borders[:1] - 1) != 0]
     begin, stop = borders[:-1], borders[1:]
-    owner = owners(borders, intervals["start_ns"], intervals["end_ns"])
+    owner = owners(borders, begins, stops)
     code = np.append(_codes(rank, intervals), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
     saves = (intervals["kind"] == Kind.PHASE) & (intervals["phase"] == Phase.CHECKPOINT_STALL)
-    in_save = _covered(borders, intervals[saves])
+    in_save = _covered(borders, begins[saves], stops[saves])
     code[in_save & (code == STALLED)] = HOST_TERMS.index(PHASE_TERMS[Phase.CHECKPOINT_STALL])
     code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
     step = np.searchsorted(starts, begin, side="right") - 1
@@ -81,7 +80,7 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
         step=np.where(inside, step, ABSENT).astype(np.int32),
         owner=owner,
         code=code,
-        in_action=_covered(borders, intervals[actions]),
+        in_action=_covered(borders, begins[actions], stops[actions]),
         intervals=intervals,
     )
 
@@ -103,14 +102,14 @@ def phase_codes(rank: RankTimeline, slices: ThreadSlices) -> NDArray[np.int8]:
 
 def _intervals(rank: RankTimeline) -> NDArray[np.void]:
     records = rank.main
-    return rank.closed(records[OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)])
+    return rank.closed(chosen(records, OWNERS[records["kind"]] & (records["flags"] & Flag.DEVICE == 0)))
 
 
-def _covered(borders: Ints, intervals: NDArray[np.void]) -> Bools:
-    """Return, for each slice, whether it lies inside any of the intervals."""
+def _covered(borders: Ints, starts: Ints, ends: Ints) -> Bools:
+    """Return, for each slice, whether it lies inside any of the intervals [start, end)."""
     change = np.zeros(len(borders), dtype=np.int64)
-    np.add.at(change, np.searchsorted(borders, intervals["start_ns"]), 1)
-    np.add.at(change, np.searchsorted(borders, intervals["end_ns"]), -1)
+    np.add.at(change, np.searchsorted(borders, starts), 1)
+    np.add.at(change, np.searchsorted(borders, ends), -1)
     return np.cumsum(change)[:-1] > 0
 
 

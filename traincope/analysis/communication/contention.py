@@ -70,10 +70,14 @@ def _by_pair(
     instances: Instances, chosen: Ints, other_axis: Ints, *, known: Bools, longer_ns: Ints
 ) -> Iterator[tuple[tuple[str, str], Contention]]:
     parts, number = instances.parts, instances.number[chosen]
-    columns = (parts.axis_code[chosen], parts.operation_code[chosen], other_axis[number])
-    pairs, pair = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    for place, (axis, operation, other) in enumerate(pairs.tolist()):
-        selected = number[pair.reshape(-1) == place]
+    num_axes, num_operations = len(instances.axes), len(instances.operations)
+    operation_of = parts.axis_code[chosen].astype(np.int64) * num_operations + parts.operation_code[chosen]
+    pairs = Numbering.of(operation_of * num_axes + other_axis[number])
+    pair = pairs.number(operation_of * num_axes + other_axis[number])
+    for place, code in enumerate(pairs.values.tolist()):
+        rest, other = divmod(code, num_axes)
+        axis, operation = divmod(rest, num_operations)
+        selected = number[pair == place]
         compared = selected[known[selected]]
         yield (
             (instances.axes[axis], instances.operations[operation]),

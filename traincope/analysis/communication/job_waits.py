@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import JOB_WAIT
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
-from traincope.arrays import Ints
+from traincope.arrays import Ints, chosen
 from traincope.events import Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 
@@ -33,17 +33,15 @@ def job_waits(timeline: Timeline, ledger: Ledger) -> Mapping[str, int]:
 
 def waits(rank: RankTimeline) -> NDArray[np.void]:
     """Return the records of the training thread's waits for other jobs. An open one ends at the rank's last instant."""
-    phases = rank.closed(rank.of_kind(Kind.PHASE))
-    chosen: NDArray[np.void] = phases[phases["phase"] == Phase.JOB_WAIT]
-    return chosen
+    records = rank.main
+    return rank.closed(chosen(records, (records["kind"] == Kind.PHASE) & (records["phase"] == Phase.JOB_WAIT)))
 
 
 def timed_waits(rank: RankTimeline, ledger: RankLedger) -> NDArray[np.void]:
     """Return those of `waits` that lie in the steps of the ledger's `job_wait`: the timed ones, without the warm-up."""
     records = waits(rank)
     steps = ledger.timed if JOB_WAIT in ledger.every_step else ledger.counted
-    chosen: NDArray[np.void] = records[np.isin(records["step"], ledger.numbers[steps])]
-    return chosen
+    return chosen(records, np.isin(records["step"], ledger.numbers[steps]))
 
 
 def ranks_of(timeline: Timeline, ledger: Ledger) -> list[RankTimeline]:

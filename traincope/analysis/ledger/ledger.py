@@ -105,7 +105,7 @@ class Ledger:
     def wall_ns(self) -> int:
         return sum(rank.total_wall_ns for rank in self.ranks)
 
-    @property
+    @cached_property
     def every_step(self) -> tuple[str, ...]:
         """Terms that light steps have too, on every rank."""
         return tuple(term for term in EVERY_STEP if all(term in rank.every_step for rank in self.ranks))
@@ -128,8 +128,17 @@ class Ledger:
 
     def total(self, term: str) -> int | None:
         """Sum a term over ranks and counted steps, in ns; None if no rank measures it."""
-        values = [value for rank in self.ranks if (value := rank.total(term)) is not None]
-        return sum(values) if values else None
+        return self._totals.get(term)
+
+    @cached_property
+    def _totals(self) -> Mapping[str, int]:
+        totals: dict[str, int] = {}
+        for rank in self.ranks:
+            for term in rank.terms:
+                value = rank.total(term)
+                if value is not None:
+                    totals[term] = totals.get(term, 0) + value
+        return totals
 
     def ambiguous_waits(self) -> dict[tuple[str, AmbiguousWait], int]:
         """Sum the ambiguous waits over ranks and counted steps: (axis, cause) -> ns."""

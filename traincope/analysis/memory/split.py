@@ -13,9 +13,12 @@ and fragmentation are not known, and are within the unknown part.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+
+import numpy as np
 
 from traincope.analysis.memory.uses import by_measure
+from traincope.arrays import chosen
 from traincope.events import CLEAN, HELD, NO_STEP, MemoryMeasure, Phase
 from traincope.timeline import RankTimeline, Timeline
 
@@ -128,18 +131,22 @@ def _rank_splits(rank: RankTimeline) -> RankSplits | None:
 
 def _readings(rank: RankTimeline) -> Iterator[_Reading]:
     """Yield the instants with a total and the bytes of tensors, in order."""
-    values: dict[int, dict[str, int]] = {}
+    measures = list(by_measure(rank))
+    held = [records["start_ns"] for measure, records in measures if measure in HELD]
+    if len(held) < len(HELD):
+        return
+    values: dict[int, dict[str, int]] = {at_ns: {} for at_ns in reduce(np.intersect1d, held).tolist()}
     about: dict[int, tuple[int, int]] = {}
-    for measure, records in by_measure(rank):
+    for measure, records in measures:
+        records = chosen(records, np.isin(records["start_ns"], list(values)))
         for at_ns, num_bytes, step, phase in zip(
             *(records[field].tolist() for field in ("start_ns", "value", "step", "phase")), strict=True
         ):
-            values.setdefault(at_ns, {})[measure] = num_bytes
+            values[at_ns][measure] = num_bytes
             about[at_ns] = step, phase
-    for at_ns in sorted(values):
-        measured = values[at_ns]
+    for at_ns, measured in values.items():
         total = MemoryMeasure.ALLOCATED in measured and MemoryMeasure.RESERVED in measured
-        if all(measure in measured for measure in HELD) and (total or MemoryMeasure.RESIDENT in measured):
+        if total or MemoryMeasure.RESIDENT in measured:
             step, phase = about[at_ns]
             yield _Reading(at_ns=at_ns, step=step, phase=Phase(phase), values=measured)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.memory.growth import MIN_SAMPLES, exhausted_at, grows, settled, slope
-from traincope.arrays import Ints
+from traincope.arrays import Ints, chosen
 from traincope.events import NO_STEP, Kind, MemoryMeasure, Phase
 from traincope.timeline import RankTimeline, Timeline
 
@@ -65,7 +65,7 @@ def by_measure(rank: RankTimeline) -> Iterator[tuple[str, NDArray[np.void]]]:
     """Yield the MEMORY records of each measure, in order of time."""
     records = rank.of_kind(Kind.MEMORY)
     for number in np.unique(records["name"]).tolist():
-        yield rank.name(number), records[records["name"] == number]
+        yield rank.name(number), chosen(records, records["name"] == number)
 
 
 def _uses(rank: RankTimeline) -> Iterator[MemoryUse]:

@@ -11,6 +11,7 @@ rank is idle while none of its actions runs, and each kind of action has its own
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -144,11 +145,14 @@ def measured_transfers(instances: Instances, wire: Transfers) -> dict[tuple[int,
     both = np.bincount(instances.number, weights=instances.parts.rank, minlength=len(instances)).astype(np.int64)
     of = instances.number[chosen]
     source = np.where(exchanges[chosen], both[of] - destination, senders[instances.channel[of]])
-    result = {}
-    for pair in sorted(set(zip(source.tolist(), destination.tolist(), strict=True))):
-        of = chosen[(source == pair[0]) & (destination == pair[1])]
-        result[pair] = medians(instances.parts.step[of].astype(np.int64), wire.ns[instances.number[of]])
-    return result
+    order = np.lexsort((destination, source))
+    source, destination, of = source[order], destination[order], of[order]
+    step, ns = instances.parts.step[chosen[order]].astype(np.int64), wire.ns[of]
+    changes = (source[1:] != source[:-1]) | (destination[1:] != destination[:-1])
+    first = np.flatnonzero(np.append(True, changes)[: len(order)])
+    pairs = zip(source[first].tolist(), destination[first].tolist(), strict=True)
+    bounds = pairwise([*first.tolist(), len(order)])
+    return {pair: medians(step[begin:end], ns[begin:end]) for pair, (begin, end) in zip(pairs, bounds, strict=True)}
 
 
 def _exchanged(instances: Instances) -> Bools:

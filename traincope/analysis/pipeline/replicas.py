@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.pipeline.schedule import Replica
-from traincope.arrays import BEFORE_ALL_NS, Ints
+from traincope.arrays import BEFORE_ALL_NS, Ints, chosen
 from traincope.events import Kind, Phase
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.schedule import Ns, TimedAction, Timetable
@@ -101,14 +101,14 @@ def _replica_key(rank: RankTimeline) -> tuple[object, ...]:
 
 def _actions(rank: RankTimeline) -> NDArray[np.void]:
     """Return the rank's closed training actions in the order in which they began."""
-    records = rank.main[rank.main["kind"] == Kind.ACTION]
-    training: NDArray[np.void] = records[(records["end_ns"] >= 0) & (records["phase"] != Phase.EVALUATION)]
-    return training
+    records = rank.main
+    training = (records["kind"] == Kind.ACTION) & (records["end_ns"] >= 0) & (records["phase"] != Phase.EVALUATION)
+    return chosen(records, training)
 
 
 def _rank_actions(rank: RankTimeline) -> RankActions:
     rows = _actions(rank)
-    rows = rows[np.argsort(rows["step"], kind="stable")]
+    rows = chosen(rows, np.argsort(rows["step"], kind="stable"))
     numbers = np.array([step.number for step in rank.steps], dtype=np.int64)
     starts, ends = (np.searchsorted(rows["step"], numbers, side=side).tolist() for side in ("left", "right"))
     what = np.stack([rows["name"], rows["peer"], rows["sequence"]], axis=1, dtype=np.int64)

@@ -122,8 +122,10 @@ def read_attempts(directories: Sequence[Path]) -> Iterator[Attempt]:
     """Summarise attempts in order, all but the last, without reading all of them. Those that cannot be read are left
     out.
     """
-    began = [[at for rank in path.glob("rank-*") if (at := began_wall_ns(rank)) is not None] for path in directories]
-    for number, directory in enumerate(directories[:-1], start=1):
+    began = [
+        [at for rank in path.glob("rank-*") if (at := began_wall_ns(rank)) is not None] for path in directories[1:]
+    ]
+    for number, directory in enumerate(directories[:-1]):
         later = [at for of_attempt in began[number:] for at in of_attempt]
         attempt = read_attempt(directory, until_ns=min(later, default=None))
         if attempt is not None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traincope.arrays import chosen
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Flag, Kind, Phase, Work
 from traincope.private_files import file_mode
@@ -169,8 +170,7 @@ def segment_identity(path: Path) -> tuple[str, int]:
 
 def recorder_events(records: NDArray[np.void]) -> NDArray[np.void]:
     """Events that the recorder itself wrote; a user's event of the same name does not count."""
-    events: NDArray[np.void] = records[(records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0)]
-    return events
+    return chosen(records, (records["kind"] == Kind.EVENT) & (records["flags"] & Flag.GIVEN == 0))
 
 
 def last_instant_ns(records: NDArray[np.void]) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.arrays import Bools, Ints, Numbers
+from traincope.arrays import Bools, Ints, Numbers, chosen, joined
 from traincope.events import OPEN, Flag, Kind
 from traincope.timeline.collectives.channels import Channel, channels_of
 from traincope.timeline.collectives.comparing import clock_errors, highest, leads, lowest
@@ -326,7 +326,7 @@ def _columns(
     rank: RankTimeline, numbers: dict[Channel, int], *, axes: tuple[str, ...], operations: tuple[str, ...]
 ) -> Columns:
     """Return a rank's fields of Parts. New channels get the next number in `numbers`."""
-    records = np.concatenate([records[closed_collectives(records)] for records in rank.threads.values()])
+    records = joined([chosen(records, closed_collectives(records)) for records in rank.threads.values()])
     channels, at = channels_of(rank, records)
     channel = np.array([numbers.setdefault(channel, len(numbers)) for channel in channels], dtype=np.int32)
     group = np.minimum(records["group"], max(len(rank.groups) - 1, 0))

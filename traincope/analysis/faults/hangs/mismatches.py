@@ -132,8 +132,9 @@ def _suspicious(instances: Instances) -> dict[Channel, list[int]]:
     for values in (parts.operation_code, parts.step, np.where(same_bytes, parts.num_bytes, 0)):
         differ |= lowest(values, number, count) != highest(values, number, count)
     windows: dict[Channel, list[int]] = defaultdict(list)
-    pairs = np.unique(np.stack([instances.channel[differ], instances.window[differ]]), axis=1).T
-    for code, window in pairs.tolist():
+    num_windows = int(instances.window.max()) + 1
+    for place in np.unique(instances.channel[differ] * num_windows + instances.window[differ]).tolist():
+        code, window = divmod(place, num_windows)
         channel = instances.channels[code]
         if not channel.direct and len(windows[channel]) < MAX_WINDOWS:
             windows[channel].append(window)
