@@ -87,8 +87,13 @@ def alongside(work: Callable[[Callable[[], T]], None]) -> Iterator[Callable[[T],
     process = context.Process(target=_work, args=(work, here, other), daemon=True)
     process.start()
     other.close()
+
+    def complete(value: T) -> None:
+        with suppress(ConnectionError):  # its answer says why it has ended
+            here.send(value)
+
     try:
-        yield here.send
+        yield complete
         error = _answer(here)
         if error is not None:
             raise error
@@ -101,14 +106,14 @@ def alongside(work: Callable[[Callable[[], T]], None]) -> Iterator[Callable[[T],
 def _answer(work: Connection) -> OSError | None:
     try:
         error: OSError | None = work.recv()
-    except EOFError as gone:
+    except (EOFError, ConnectionError) as gone:
         raise DataError("a process that worked on the run was killed, perhaps because memory ran out") from gone
     return error
 
 
 def _work(work: Callable[[Callable[[], T]], None], parents: Connection, own: Connection) -> None:
     parents.close()
-    with suppress(EOFError, BrokenPipeError):  # the parent process is gone
+    with suppress(EOFError, ConnectionError):  # the parent process is gone
         try:
             work(own.recv)
             own.send(None)

@@ -1,0 +1,100 @@
+"""Work alongside a block: it sees the block's memory, gets its value, and its failures reach the block.
+
+Each case runs in a process of its own, because only a process without other threads forks.
+"""
+
+import subprocess
+import sys
+
+HEAD = """
+import os, signal, sys
+from pathlib import Path
+from traincope.errors import DataError
+from traincope.executors import alongside, start_method
+
+assert start_method() == "fork"
+own, big = os.getpid(), list(range(1000))
+"""
+
+
+def output_of(body: str) -> list[str]:
+    ran = subprocess.run([sys.executable, "-c", HEAD + body], capture_output=True, text=True, timeout=120, check=True)
+    return ran.stdout.splitlines()
+
+
+def test_work_runs_in_another_process_and_ends_with_the_blocks_value() -> None:
+    body = """
+def work(value):
+    print(os.getpid() != own, sum(big), value(), flush=True)
+
+with alongside(work) as complete:
+    complete("told late")
+print("after")
+"""
+    assert output_of(body) == ["True 499500 told late", "after"]
+
+
+def test_an_error_of_the_work_is_raised_in_the_block() -> None:
+    body = """
+def late(value):
+    value()
+    open("/nowhere/late")
+
+def early(value):
+    open("/nowhere/early")
+
+for work in (late, early):
+    try:
+        with alongside(work) as complete:
+            complete("x" * 10_000_000)
+    except FileNotFoundError as error:
+        print(error.filename)
+"""
+    assert output_of(body) == ["/nowhere/late", "/nowhere/early"]
+
+
+def test_a_killed_process_and_a_failed_block_are_told_apart() -> None:
+    body = """
+def die(value):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def wait(value):
+    value()
+
+try:
+    with alongside(die) as complete:
+        pass
+except DataError as error:
+    print(error)
+try:
+    with alongside(wait):
+        raise ValueError("the block's own")
+except ValueError as error:
+    print(error)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("no process is left")
+"""
+    assert output_of(body) == [
+        "a process that worked on the run was killed, perhaps because memory ran out",
+        "the block's own",
+        "no process is left",
+    ]
+
+
+def test_a_process_with_threads_does_the_work_itself_when_the_value_is_there() -> None:
+    body = """
+import threading
+stop = threading.Event()
+threading.Thread(target=stop.wait, daemon=True).start()
+
+def work(value):
+    print(os.getpid() == own, value())
+
+with alongside(work) as complete:
+    print("first")
+    complete("second")
+stop.set()
+"""
+    assert output_of(body) == ["first", "True second"]
