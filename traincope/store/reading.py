@@ -44,7 +44,7 @@ from traincope.store.lines import dense_names, parse, read_groups, read_numbered
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.places.fetched import local_copy
 from traincope.store.places.ship_notes import shipping_problems
-from traincope.store.segments.joining import continued, in_one
+from traincope.store.segments.joining import continued, gap_ns, in_one
 from traincope.store.segments.records import count_dropped, missing_segments, read_records, unreadable
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last_instant_ns, recorder_events
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
@@ -355,6 +355,11 @@ def _with_last_seconds(
         if longer is not None:
             result[at], added = longer
             problems += added
+        elif (gap := gap_ns(own.segments, last.segments)) != (0, 0):
+            problems.append(
+                f"{gap[0] / 1e9:.1f} s of rank {own.rank} are missing after its last record here; another host has "
+                f"copies of {gap[1] / 1e9:.1f} s after that, which the tables leave out"
+            )
     return result, problems
 
 

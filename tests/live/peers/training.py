@@ -1,6 +1,7 @@
 """DDP training of several hosts: `python -m tests.live.peers.training OUT PAUSED_STEP RESUME`.
 
-Rank 0 pauses in one step until the file RESUME exists. The others then wait for it in all_reduce.
+Rank 0 pauses in one step until the file RESUME exists. The others then wait for it in all_reduce. Each rank records
+$SPANS_PER_SECOND spans per second, on average over each step.
 """
 
 import os
@@ -19,6 +20,7 @@ def main(out: Path, *, paused_step: int, resume: Path) -> None:
     dist.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rate, began, num_spans = int(os.environ.get("SPANS_PER_SECOND", "0")), time.monotonic(), 0
     with traincope.run(out) as run:
         for step in range(int(os.environ["STEPS"])):
             while step == paused_step and dist.get_rank() == 0 and not resume.exists():
@@ -27,6 +29,9 @@ def main(out: Path, *, paused_step: int, resume: Path) -> None:
             optimizer.step()
             optimizer.zero_grad()
             time.sleep(0.01)
+            while num_spans < (time.monotonic() - began) * rate:
+                with traincope.span("work"):
+                    num_spans += 1
             run.step()
     dist.destroy_process_group()
 

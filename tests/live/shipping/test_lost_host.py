@@ -75,8 +75,11 @@ def shipped(host: MadeHost, name: str, *, tmp_path: Path) -> str:
     return in_host(host, sys.executable, "-c", program, tmp_path=tmp_path).strip() if is_there else ""
 
 
-def test_a_lost_host_costs_at_most_five_seconds_of_its_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spans_per_second", [0, 2_500])
+def test_a_lost_host_costs_at_most_five_seconds_of_its_records(tmp_path: Path, spans_per_second: int) -> None:
     variables = {
+        "SPANS_PER_SECOND": str(spans_per_second),
+        "TRAINCOPE_BUDGET": "none",
         **STORE,
         "STEPS": "100000",
         "TMPDIR": str(tmp_path / "disk"),
@@ -117,6 +120,7 @@ def test_a_lost_host_costs_at_most_five_seconds_of_its_records(tmp_path: Path) -
         words = (sys.executable, "-m", "traincope.cli.main", "report", URL, "--format", "json")
         document = json.loads(in_host(store, *words, tmp_path=tmp_path))
     arrived = stored["ranks"]["1"]
+    assert truth["per_second"] > spans_per_second * 0.9
     assert truth["last_ns"] - arrived["last_ns"] <= ALLOWED_NS
     assert arrived["steps"] == truth["steps"][: len(arrived["steps"])]
     assert stored["missing"] == []

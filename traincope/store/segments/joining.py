@@ -19,8 +19,8 @@ from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last
 MAIN = "main"
 KEPT_NS = 5_000_000_000
 """A copy holds the records of this time before the rank's last one, ..."""
-MAX_RECORDS, MAX_OTHERS = 3_840, 512
-"""... but at most so many of the training thread and of another one, the newest ones: a copy fits into a message."""
+MAX_RECORDS, MAX_OTHERS = 16_384, 2_048
+"""... but at most so many of the training thread and of another one, the newest ones: 3,200 and 400 per second."""
 MARGIN = 16
 """A copy with nearly so many records may be cut off: some that were read may have been left out."""
 NUM_FIRST = 16
@@ -93,6 +93,15 @@ def continued(own: Sequence[SegmentRecords], copies: Iterable[SegmentRecords]) -
         index = max((each.index for each in parts), default=-1) + 1
         result.append(replace(segment, index=index, records=added, lost_bytes=0, garbled=0, cut=False))
     return Continued(segments=tuple(result), holes=tuple(holes))
+
+
+def gap_ns(own: Sequence[SegmentRecords], copies: Iterable[SegmentRecords]) -> tuple[int, int]:
+    """Time between a rank's own records and copies that begin later, and the time of what these hold, in ns. Zeros if
+    they touch.
+    """
+    since_ns, copy = _chain(copies)
+    last_ns, copied_ns = (max(map(_last_ns, segments), default=0) for segments in (own, copy))
+    return (since_ns - last_ns, copied_ns - since_ns) if copied_ns > since_ns > last_ns > 0 else (0, 0)
 
 
 def _added(own: Sequence[SegmentRecords], copy: SegmentRecords) -> NDArray[np.void]:

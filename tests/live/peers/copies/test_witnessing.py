@@ -34,7 +34,9 @@ def member(name: str, *, address: str = "10.0.0.1") -> Member:
 
 
 def copy(rank: Any = 0, parts: Any = (("rank.json", 2),), payload: bytes = b"{}") -> Message:
-    return Message(kind=COPY, fields={"rank": rank, "parts": [list(part) for part in parts]}, payload=payload)
+    return Message(
+        kind=COPY, fields={"rank": rank, "parts": [list(part) for part in parts]}, payload=zlib.compress(payload)
+    )
 
 
 def seen(parts: list[tuple[str, int]], payload: bytes) -> Message:

@@ -13,9 +13,9 @@ from typing import Any
 from traincope.analysis.faults.lost_hosts import SILENCE_NS
 from traincope.errors import ServerError
 from traincope.live.peers.copies.chains import Chain
-from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, RankCopy
+from traincope.live.peers.copies.copying import MAX_FLIGHT_BYTES, MAX_LOOKS_BYTES, MAX_PACKED_BYTES, RankCopy
 from traincope.live.peers.copies.histories import Histories
-from traincope.live.peers.network.channel import MAX_MESSAGE_BYTES, Message
+from traincope.live.peers.network.channel import Message
 from traincope.live.peers.network.members import Member
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
@@ -34,26 +34,20 @@ FREED_NS = 60_000_000_000
 broke. Its copies and its note stay.
 """
 MAX_RANKS_PER_HOST = 64
-MAX_COPY_BYTES = MAX_MESSAGE_BYTES - (4 << 10)
-"""Longest payload of a copy: its parts' names and the seal come on top."""
+MAX_SEEN_BYTES, MAX_COPY_BYTES = MAX_LOOKS_BYTES + MAX_FLIGHT_BYTES, 2 << 20
+"""Bounds of a copy of either kind, with all its files."""
 SIDE_FILES = frozenset({RANK_FILE, NAMES_FILE, GROUPS_FILE})
 SEEN_FILES = frozenset({LOOKS_FILE, FLIGHT_FILE})
 SEGMENT_FILE = re.compile(r"(main|thread-\d{1,3})-00000\.seg")
 
 
 def copy_message(copy: RankCopy) -> Message:
-    """The message that carries a copy. What an agent saw is text, and is compressed; without the flight recorder if it
-    would be too long.
-    """
-    fields = {"rank": copy.rank, "parts": [[name, len(content)] for name, content in copy.files.items()]}
-    payload = b"".join(copy.files.values())
-    if copy.has_records:
-        return Message(kind=COPY, fields=fields, payload=payload)
-    compressed = zlib.compress(payload)
-    if len(compressed) > MAX_COPY_BYTES and FLIGHT_FILE in copy.files:
+    """The message that carries a copy. It has no flight recorder if that would make it too long."""
+    if FLIGHT_FILE in copy.files and len(copy.packed) > MAX_PACKED_BYTES:
         looks = {name: content for name, content in copy.files.items() if name != FLIGHT_FILE}
         return copy_message(RankCopy(rank=copy.rank, files=looks))
-    return Message(kind=SEEN, fields=fields, payload=compressed)
+    fields = {"rank": copy.rank, "parts": [[name, len(content)] for name, content in copy.files.items()]}
+    return Message(kind=COPY if copy.has_records else SEEN, fields=fields, payload=copy.packed)
 
 
 def read_copy(message: Message) -> RankCopy:
@@ -62,7 +56,7 @@ def read_copy(message: Message) -> RankCopy:
     if type(rank) is not int or not 0 <= rank < MAX_RANKS or not isinstance(parts, list):
         raise ServerError("a copy must name its rank and its parts")
     allowed = _is_seen if message.kind == SEEN else _is_of_a_rank
-    payload = _inflated(message.payload) if message.kind == SEEN else message.payload
+    payload = _inflated(message.payload, max_bytes=MAX_SEEN_BYTES if message.kind == SEEN else MAX_COPY_BYTES)
     files, at = {}, 0
     for part in parts:
         name, size = part if isinstance(part, list) and len(part) == 2 else (None, None)
@@ -83,11 +77,11 @@ def _is_seen(name: str) -> bool:
     return name in SEEN_FILES
 
 
-def _inflated(payload: bytes) -> bytes:
+def _inflated(payload: bytes, *, max_bytes: int) -> bytes:
     """Raises ServerError if it is damaged or too long."""
     inflating = zlib.decompressobj()
     try:
-        content = inflating.decompress(payload, MAX_LOOKS_BYTES + MAX_FLIGHT_BYTES)
+        content = inflating.decompress(payload, max_bytes)
     except zlib.error as error:
         raise ServerError("a copy is damaged") from error
     if not inflating.eof:

@@ -17,7 +17,7 @@ from traincope.errors import ServerError
 from traincope.live.peers.network.sealing import Seal
 from traincope.store.lines import parse
 
-MAGIC = b"traincope-peers-1\n"
+MAGIC = b"traincope-peers-2\n"
 CHALLENGE_BYTES = 16
 LENGTH_BYTES = 4
 COUNT_BYTES = 8
