@@ -15,6 +15,7 @@ MOUNTINFO = r"""
 44 27 0:44 / /twice rw - lustre mds@tcp:/fs rw
 45 27 0:45 / /pod rw - fuse.fuse-overlayfs fuse-overlayfs rw
 46 27 0:46 / /host rw - 9p host rw
+47 27 0:47 / /objects rw - fuse mountpoint-s3 rw
 nonsense
 """
 
@@ -30,6 +31,7 @@ nonsense
         ("/twice/runs", "/twice", "lustre", True),
         ("/pod/runs", "/pod", "fuse.fuse-overlayfs", False),
         ("/host/runs", "/host", "9p", True),
+        ("/objects/runs", "/objects", "fuse", True),
     ],
 )
 def test_the_mount_of_a_path_is_the_deepest_and_topmost(

@@ -9,6 +9,7 @@ NETWORK = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "pvfs2"),
         *("wekafs", "orangefs", "panfs", "gfs2", "ocfs2", "virtiofs"),
+        "fuse",  # programs that do not give the kernel a name of their own, e.g. mountpoint-s3, davfs2
     )
 )
 REMOTE_PREFIXES = ("fuse.", "fuseblk")
