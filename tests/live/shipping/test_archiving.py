@@ -21,6 +21,7 @@ from traincope.live.shipping.folding import FULL_BYTES, MAX_PER_HOUR, folded
 from traincope.live.shipping.shipper import Shipper
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.places.archives import INDEX_FILE, Archive, archive_number
+from traincope.store.places.calls import Call
 from traincope.store.places.fetched import Needs, fetch
 from traincope.store.places.remote import RemoteFiles
 from traincope.topology import Host
@@ -218,6 +219,28 @@ def test_only_what_a_command_needs_is_read(run: Path, host: Host) -> None:
     total = read[0]
     assert fetch(Counting(URL), needs=Needs.RECORDS).num_files == 0
     assert read[0] - total < 1 << 20
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_run_whose_archives_move_while_it_is_read_is_read_again(run: Path, host: Host) -> None:
+    clock, rng, shipped = Clock(), random.Random(5), []
+    shipping = shipper(run, host, clock=clock)
+
+    class Shipped(RemoteFiles):
+        """Between the listing and the reading, rounds of shipping replace all archives once."""
+
+        def begin_part(self, name: str, *, start: int, end: int) -> "Call[bytes]":
+            if not shipped:
+                for number in range(9):
+                    train(run, number=number, rng=rng)
+                    clock.seconds += HOUR_S // 4
+                    shipped.append(shipping.round())
+            return super().begin_part(name, start=start, end=end)
+
+    shipping.round()
+    copy = fetch(Shipped(URL), needs=Needs.RECORDS).directory
+    assert len(shipped) == 9
+    assert without_versions(contents(copy)) == recorded(run)
 
 
 @pytest.mark.usefixtures("memory")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -132,6 +133,7 @@ def test_another_command_continues_a_shipment_whose_agent_was_killed(server: S3,
     until(lambda: bool(archives(server, run)), "the first archive")
     server.process.send_signal(signal.SIGSTOP)
     agent = the_agent_of(run)
+    time.sleep(3)  # a round is due every second: the agent waits for the store to take an archive
     os.kill(agent, signal.SIGKILL)
     server.process.send_signal(signal.SIGCONT)
     resume.touch()

@@ -27,8 +27,10 @@ INDEX_FILE = "index.json"
 COMMENT = "traincope index at {at:020d} of {stored:020d} bytes"
 COMMENT_BYTES = len(COMMENT.format(at=0, stored=0))
 LOCATED = re.compile(rb"traincope index at (\d{20}) of (\d{20}) bytes")
-TAIL_BYTES = 256 << 10
-"""The first read of an archive. It has the index of some ten thousand files."""
+TAIL_BYTES = 64 << 10
+"""The first read of an archive. It has the index of some 1,500 files."""
+AT_ONCE = 32
+"""Archives whose ends are in memory at the same time."""
 PACKED = frozenset((".parquet", ".gz", ".npz"))
 """Files that are compressed already."""
 HEADER_BYTES = 30
@@ -120,15 +122,16 @@ def read_indexes(remote: RemoteFiles, archives: Mapping[str, int]) -> list[Index
 
     Raises RunDirectoryError if one is damaged, FileNotFoundError if one was replaced meanwhile, ServerError.
     """
-    begins = {name: max(size - TAIL_BYTES, 0) for name, size in archives.items()}
-    calls = [remote.begin_part(name, start=begins[name], end=size) for name, size in archives.items()]
-    indexes = []
-    for (name, size), call in zip(archives.items(), calls, strict=True):
-        tail, place = remote.end_part(call), f"{remote.url}/{name}"
-        at, stored = _index_place(tail, place)
-        if at < begins[name]:
-            tail, begins[name] = remote.read_part(name, start=at, end=size), at
-        indexes.append(_index_of(tail[at - begins[name] :][:stored], place))
+    names, indexes = list(archives), []
+    for first in range(0, len(names), AT_ONCE):
+        sizes = {name: archives[name] for name in names[first : first + AT_ONCE]}
+        calls = [remote.begin_part(name, start=max(size - TAIL_BYTES, 0), end=size) for name, size in sizes.items()]
+        for (name, size), call in zip(sizes.items(), calls, strict=True):
+            tail, begin, place = remote.end_part(call), max(size - TAIL_BYTES, 0), f"{remote.url}/{name}"
+            at, stored = _index_place(tail, place)
+            if at < begin:
+                tail, begin = remote.read_part(name, start=at, end=at + stored), at
+            indexes.append(_index_of(tail[at - begin :][:stored], place))
     return indexes
 
 
