@@ -14,6 +14,7 @@ import pytest
 from tests.security.traced import TWO_RANKS, WITH_TORCH, WITHOUT_TORCH, Call, traced
 from traincope.store.lock import node_directory
 
+DEMO = Path(__file__).parents[2] / "sample_runs" / "demo"
 SECRET = "a-secret-that-must-stay-in-memory"
 SECRETS = {
     "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={SECRET}",
@@ -83,6 +84,18 @@ def test_nothing_is_sent_to_another_host(traced_run: TracedRun) -> None:
     assert {address.removeprefix("::ffff:") for address in addresses} <= own
     if not traced_run.has_torch:
         assert sent == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    "words",
+    [("report", DEMO, "--format", "html", "-o", "/dev/null"), ("ls", DEMO.parent), ("hang", DEMO), ("doctor",)],
+    ids=["report", "ls", "hang", "doctor"],
+)
+def test_commands_on_recorded_runs_open_no_connection(words: tuple[str | Path, ...], tmp_path: Path) -> None:
+    calls = traced([sys.executable, "-m", "traincope.cli.main", *words], tmp_path, variables={})
+    assert any(call.name == "execve" for call in calls)
+    assert [call for call in calls if call.name in SENDS and any(word in call.arguments for word in INTERNET)] == []
 
 
 def _own_addresses() -> Iterator[str]:
