@@ -27,4 +27,9 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+    except ImportError as error:
+        remedy = "`traincope run -- COMMAND` records the training without it; docs/integrations.md has tested versions"
+        raise ImportError(f"traincope's {name} does not fit the packages of this Python: {error}. {remedy}") from error
+    return getattr(module, name)

@@ -98,6 +98,20 @@ TITAN_TP: Traffic = {
 embedding, which scatters, and the output, which gathers; backward in reverse. Three numbers per token in the loss, and
 the norms of all parameters. The gradients of the five norms stay partial sums: clipping reduces them, and AdamW again.
 """
+TITAN_HALF_LAYER = (TITAN_LAYER - 2 * TITAN) // 2 + 2 * TITAN
+TITAN_HALF_HEAD = TITAN + TITAN_EMBEDDING // 2
+TITAN_FSDP_TP: Traffic = {
+    ("fsdp", "all_gather"): (4 + 3, (2 * (TITAN_EMBEDDING // 2 + 2 * TITAN_HALF_LAYER) + TITAN_HALF_HEAD) * FLOAT),
+    ("fsdp", "reduce_scatter"): (4, (TITAN_EMBEDDING // 2 + 2 * TITAN_HALF_LAYER + TITAN_HALF_HEAD) * FLOAT),
+    ("fsdp", "all_reduce"): (1, TITAN_PARAMETERS * FLOAT),
+    ("batch", "all_reduce"): (1, 8),
+    ("loss_mesh", "all_reduce"): (3, 2 * FLOAT + 8),
+    **{key: value for key, value in TITAN_TP.items() if key[1] != "all_reduce"},
+    ("tp", "all_reduce"): (5 + 3 + 1, (5 * TITAN + 3 * TITAN_TOKENS + TITAN_PARAMETERS) * FLOAT),
+}
+"""A rank has half of each matrix, and the whole norms. FSDP reduces the norms' partial gradients over tp before
+it scatters them. torchtitan's axes of the numbers of tokens and of the losses have groups of their own here.
+"""
 TITAN_MESSAGES = (4, 4 * 16 * TITAN * FLOAT)
 """One text per microbatch."""
 TITAN_PP: Traffic = {("pp", "send"): TITAN_MESSAGES, ("pp", "recv"): TITAN_MESSAGES, ("pp", "all_reduce"): (1, FLOAT)}
@@ -223,6 +237,16 @@ CASES: tuple[Case, ...] = (
         arguments=("tp",),
         package="torchtitan",
         truth=Truth(steps=12, optimizer="AdamW", mesh={"tp": 2}, traffic=TITAN_TP, flops=TITAN_FLOPS),
+    ),
+    Case(
+        name="torchtitan, FSDP x tensor parallelism",
+        program="packages/torchtitan_llama.py",
+        arguments=("fsdp+tp",),
+        package="torchtitan",
+        ranks=4,
+        truth=Truth(
+            steps=12, optimizer="AdamW", mesh={"fsdp": 2, "tp": 2}, traffic=TITAN_FSDP_TP, flops=2 * TITAN_FLOPS
+        ),
     ),
     Case(
         name="torchtitan, pipeline",

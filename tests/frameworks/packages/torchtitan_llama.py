@@ -1,4 +1,5 @@
-"""torchtitan's Trainer on its Llama 3: sharded (`fsdp`), with tensor parallelism (`tp`) or with a pipeline (`pp`).
+"""torchtitan's Trainer on its Llama 3: sharded (`fsdp`), with tensor parallelism (`tp`), both (`fsdp+tp`), or with a
+pipeline (`pp`).
 
 Its device is the GPU. Here it finds the CPU, and its metrics read no memory of a GPU. The tokens are random.
 """
@@ -82,7 +83,8 @@ def settings(directory: str, how: str) -> JobConfig:
     config.metrics.log_freq = 1
     config.debug.seed = 0  # otherwise torchtitan draws one
     config.activation_checkpoint.mode = "none"
-    setattr(config.parallelism, DEGREES[how], 2)
+    for axis in how.split("+"):
+        setattr(config.parallelism, DEGREES[axis], 2)
     return config
 
 
