@@ -31,6 +31,24 @@ def by_deepspeed(python: str, folder: str) -> list[str]:
     return [command_of(python, "deepspeed"), *options, TRAINING, folder]
 
 
+def traced(python: str, folder: str) -> list[str]:
+    """Its summary goes to a file: its times, shares and verdict differ from run to run."""
+    options = ("--nproc-per-node", "2", "--mode", "summary", "--no-save-training-output")
+    ports = ("--master-port", str(free_port()), "--aggregator-port", str(free_port()))
+    command = [
+        command_of(python, "traceml"),
+        "run",
+        *options,
+        *ports,
+        TRAINING,
+        "--args",
+        folder,
+        "launched",
+        "TraceML",
+    ]
+    return ["sh", "-c", 'exec "$@" > summary 2>&1', "sh", *command]
+
+
 def command_of(python: str, name: str) -> str:
     return str(Path(python).with_name(name))
 
@@ -97,6 +115,7 @@ TOOLS: dict[str, tuple[Launch, ...]] = {
         Launch(name="`deepspeed`", words=by_deepspeed, variables={"DS_ACCELERATOR": "cpu"}),
     ),
     "debugpy": (Launch(name="`python -m debugpy --listen 0`", words=debugged("debugpy", "--listen", "0"), ranks=1),),
+    "traceml-ai==0.5.0": (Launch(name="`traceml run` with TraceML's traced steps", words=traced),),
     "nbclient ipykernel": (
         Launch(name="a cell of a notebook", words=notebook("alone"), ranks=1),
         Launch(name="a notebook in which a cell failed", words=notebook("failing"), ranks=1),

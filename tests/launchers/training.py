@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -60,7 +60,7 @@ def train(folder: str, company: str = "", *, in_group: bool = True) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     losses = []
-    with alongside(company) as tool:
+    with alongside(company, model) as tool:
         for step, batch in enumerate(DataLoader(torch.randn(4 * STEPS, 8), batch_size=4, **loading(company))):
             if step == MIDDLE:
                 in_the_middle(company, folder, model)
@@ -89,7 +89,7 @@ def loading(company: str) -> dict[str, object]:
 
 
 @contextmanager
-def alongside(company: str) -> Iterator[Callable[[], object]]:
+def alongside(company: str, model: nn.Module) -> Iterator[Callable[[], object]]:
     """Another tool around the training. Yields what it calls at the end of each step."""
     if company == "torch.profiler":
         schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
@@ -100,6 +100,18 @@ def alongside(company: str) -> Iterator[Callable[[], object]]:
             yield profile.step
         assert len(traced) == 1
         assert traced[0] > 10
+    elif company == "TraceML":
+        import traceml_ai
+
+        traceml_ai.init(on_missing_aggregator="raise")
+        with ExitStack() as steps:
+
+            def next_step() -> None:
+                steps.close()
+                steps.enter_context(traceml_ai.trace_step(model))
+
+            next_step()
+            yield next_step
     else:
         yield lambda: None
 
