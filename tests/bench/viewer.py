@@ -1,9 +1,11 @@
 """Time to view a large run: `python -m tests.bench.viewer`.
 
 Writes a run of 1,024 ranks and 10 million spans, lets `traincope view` read it once, and opens it in Debian's Chromium:
-time of the first visit to pages, time of a zoom from releasing the mouse button to the new picture, and memory of the
-server. Each wait is shown with the CPU time of the server and of the page's main thread: the most that it would take on
-an idle machine. Budgets are reported, never asserted.
+time of the first reading, from the start of the command until the verdict is on the screen and all pages are ready;
+time of the first visit to pages; time of a zoom from releasing the mouse button to the new picture; and memory of the
+server. Each wait is shown with the CPU time of the server, its child processes included, and of the page's main thread:
+the most that it would take on an idle machine. Two processes share the first reading, so half of its CPU time is the
+least. Budgets are reported, never asserted.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
@@ -28,7 +30,7 @@ from tests.browser.browser import ARGUMENTS
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo"
 SIZE = Size(shards=512, repeats=4)
-FIRST_PAGE_BUDGET_S, ZOOM_BUDGET_S, MEMORY_BUDGET_GIB = 3.0, 0.3, 2.0
+READING_BUDGET_S, FIRST_PAGE_BUDGET_S, ZOOM_BUDGET_S, MEMORY_BUDGET_GIB = 20.0, 3.0, 0.3, 2.0
 FIRSTS = ("verdict", "ledger", "timeline", "ranks")
 """Pages of a first visit, by a browser without the viewer's scripts in its cache."""
 ROUNDS, ZOOMS = 5, 24
@@ -129,9 +131,12 @@ def _measured(name: str, costs: list[Cost], *, budget: float | None = None) -> M
 
 
 def _read_once(browser: Browser, run: Path, cache: Path | None) -> Measured:
-    """Time until the first page is there, with the reading of the run if necessary."""
+    """Time from the command until the verdict is there, with the reading of the run if necessary."""
+    begun = time.perf_counter()
     with _serving(run, cache) as server:
-        return _measured("ledger, never read", [_visit(browser, server, "ledger")])
+        visited = _visit(browser, server, "verdict")
+        cost = replace(visited, wall=time.perf_counter() - begun, server=server.cpu_seconds)
+    return _measured("verdict, never read", [cost], budget=READING_BUDGET_S)
 
 
 def _costs(browser: Browser, run: Path, cache: Path | None) -> Iterator[Measured]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.arrays import AFTER_ALL_NS, Bools, Ints
+from traincope.arrays import AFTER_ALL_NS, Bools, Ints, chosen
 from traincope.events import OPEN, RECEIVE_OPERATIONS, Kind
 from traincope.timeline import Instances, Timeline
 from traincope.timeline.intervals.medians import medians
@@ -132,8 +132,8 @@ def _receiver_stall_ns(timeline: Timeline, instances: Instances) -> Ints:
     stall_ns = np.zeros(len(instances) + 1, dtype=np.int64)  # the last entry is for stalls of unknown instances
     for rank in timeline.ranks:
         receives = [number for number, name in enumerate(rank.names) if name in RECEIVE_OPERATIONS]
-        stalls = rank.main[(rank.main["kind"] == Kind.STALL) & np.isin(rank.main["name"], receives)]
-        stalls = stalls[stalls["end_ns"] != OPEN]
+        closed = (rank.main["kind"] == Kind.STALL) & (rank.main["end_ns"] != OPEN)
+        stalls = chosen(rank.main, closed & np.isin(rank.main["name"], receives))
         np.add.at(stall_ns, instances.find(rank, stalls), stalls["end_ns"] - stalls["start_ns"])
     return stall_ns[:-1]
 

@@ -161,8 +161,9 @@ def _several_axes(start_ns: Ints, end_ns: Ints, axis: NDArray[np.int16]) -> Bool
     chain = np.cumsum(begins) - 1
     count = int(chain[-1]) + 1 if len(chain) else 0
     first_axis, last_axis = np.full(count, np.iinfo(np.int16).max), np.zeros(count, dtype=np.int64)
-    np.minimum.at(first_axis, chain, axis[order])
-    np.maximum.at(last_axis, chain, axis[order])
+    axis_of = axis[order].astype(np.int64)  # ten times faster if types are equal
+    np.minimum.at(first_axis, chain, axis_of)
+    np.maximum.at(last_axis, chain, axis_of)
     mixed = np.zeros(len(order), dtype=bool)
     mixed[order] = (first_axis != last_axis)[chain]
     return mixed

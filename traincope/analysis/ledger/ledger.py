@@ -293,7 +293,8 @@ def _values(rank: RankLedger, term: str, unseen: Collection[str]) -> Ints | None
     """Return the term's ns; None if nothing measures it. Steps that are not counted may have some, without an owner."""
     if term in unseen:
         return None
-    return _filled(rank, term) + sum(_filled(rank, each) for each in unseen if term == UNATTRIBUTED)
+    values = _filled(rank, term)
+    return sum((_filled(rank, each) for each in unseen), values) if term == UNATTRIBUTED else values
 
 
 def _filled(rank: RankLedger, term: str) -> Ints:

@@ -47,12 +47,14 @@ def grows(steps: Ints, values: Ints) -> bool:
     if len(values) < MIN_SAMPLES:
         return False
     medians = [float(np.median(part)) for part in np.array_split(values, PARTS)]
+    if (np.diff(medians) <= 0).any():
+        return False
     places = [float(np.median(part)) for part in np.array_split(steps, PARTS)]
     middle = PARTS // 2
     early = (medians[middle - 1] - medians[0]) / max(places[middle - 1] - places[0], 1)
     late = (medians[-1] - medians[middle]) / max(places[-1] - places[middle], 1)
     enough = min(GROWTH_RATIO * medians[0], GROWTH_BYTES)
-    return bool((np.diff(medians) > 0).all()) and late >= early / 2 and medians[-1] - medians[0] >= enough
+    return late >= early / 2 and medians[-1] - medians[0] >= enough
 
 
 def exhausted_at(step: int, *, held_bytes: int, bytes_per_step: float, limit_bytes: int) -> int | None:

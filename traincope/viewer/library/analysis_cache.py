@@ -64,7 +64,7 @@ def load_analysis(tiles: Path) -> Analysis | None:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector: a fresh pickle holds no garbage, and collecting doubles the time."""
+    """Pause the garbage collector: what is read or analysed holds hardly any, and looking for it takes long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

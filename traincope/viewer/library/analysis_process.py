@@ -107,7 +107,7 @@ class Reading:
 
 def _read(work: Work, run: Path, tiles: Path, answer: Connection) -> None:
     os.nice(NICER)
-    with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
+    with suppress(BrokenPipeError, KeyboardInterrupt), gc_paused():  # The parent process is gone.
         try:
             result = work(run, tiles, lambda text: answer.send(_Stage(text, os.getpid())))
             answer.send(_Cached() if isinstance(result, Analysis) and (tiles / ANALYSIS_FILE).exists() else result)
