@@ -6,7 +6,7 @@ No records are read, so a thousand runs take seconds. A damaged run is listed wi
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, TILES_DIRECTORY, attempt_number
 from traincope.store.lines import parse, read_object
+from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
 
 MAX_DEPTH = 6
@@ -75,7 +76,7 @@ def list_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None =
     """Yield the runs below `directory`, or itself, in the order of their paths. `unreadable`: as of `find_runs`."""
     for path in find_runs(directory, unreadable=unreadable):
         try:
-            yield _listed(path)
+            yield replace(_listed(local_copy(path, needs=Needs.LIST)), path=path)
         except (TraincopeError, OSError) as error:
             yield ListedRun(path=path, state=RunState.DAMAGED, problem=" ".join(str(error).split()))
 

@@ -410,7 +410,7 @@ def find_run(path: Path) -> Path:
     """
     path = local_copy(path)
     try:
-        return _found_run(path)
+        return local_copy(_found_run(path))
     except PermissionError as error:
         raise NotARunError(
             f"{error.filename or path} may not be read by this user, so {path} is not a readable run; {SHARE}"

@@ -20,7 +20,14 @@ from traincope.live.shipping.archiving import Archives
 from traincope.live.shipping.folding import FULL_BYTES, MAX_PER_HOUR, folded
 from traincope.live.shipping.shipper import Shipper
 from traincope.store.job.manifests import read_rank_info
-from traincope.store.places.archives import INDEX_FILE, Archive, archive_number
+from traincope.store.places.archives import (
+    INDEX_FILE,
+    Archive,
+    ArchiveWriter,
+    Index,
+    archive_number,
+    read_indexes,
+)
 from traincope.store.places.calls import Call
 from traincope.store.places.fetched import Needs, fetch
 from traincope.store.places.remote import RemoteFiles
@@ -40,11 +47,12 @@ class Failing(RemoteFiles):
         super().__init__(URL)
         self._at = at
 
-    def put(self, path: Path, name: str) -> None:
-        if self._at == "before":
+    def write(self, name: str, content: bytes) -> None:
+        is_archive = archive_number(name) is not None
+        if is_archive and self._at == "before":
             raise ServerError("no answer")
-        super().put(path, name)
-        if self._at == "after":
+        super().write(name, content)
+        if is_archive and self._at == "after":
             raise ServerError("no answer")
 
     def remove(self, name: str) -> None:
@@ -84,7 +92,7 @@ def host() -> Host:
 
 
 def shipper(run: Path, host: Host, *, clock: Clock, at: str = "") -> Shipper:
-    target = Archives(Failing(at=at), aside=run / "attempt-000" / ".archive-x", wall_ns=clock)
+    target = Archives(Failing(at=at), wall_ns=clock)
     return Shipper(run, attempt=0, host=host, target=target)
 
 
@@ -155,6 +163,24 @@ def test_archives_are_zip_files_of_what_was_recorded(
     assert len(more) == 2  # and the note
 
 
+@pytest.mark.usefixtures("memory")
+def test_two_containers_of_one_host_replace_nothing_of_each_other(run: Path, host: Host, tmp_path: Path) -> None:
+    """Both have the host's name and boot id, and each its own /dev/shm with its own ranks."""
+    for manifest in run.glob("attempt-*/rank-*/rank.json"):
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "launch": "one"}))
+    whole, other = recorded(run), tmp_path / "other"
+    shutil.copytree(run, other)
+    for place, ranks in ((run, (2, 3)), (other, (0, 1))):
+        for rank in ranks:
+            shutil.rmtree(place / "attempt-000" / f"rank-{rank:05d}")
+    clock = Clock()
+    for _ in range(3):
+        for place in (run, other):
+            clock.seconds += HOUR_S
+            shipper(place, host, clock=clock).round(last=True)
+    assert fetched() == whole
+
+
 @pytest.mark.parametrize("at", ["before", "after", "removal"])
 def test_an_interrupted_upload_loses_and_doubles_nothing(
     run: Path, host: Host, memory: "fsspec.AbstractFileSystem", at: str
@@ -188,7 +214,7 @@ def test_the_same_agent_continues_after_a_store_that_kept_what_it_did_not_confir
 ) -> None:
     clock = Clock()
     remote = Failing(at="after")
-    target = Archives(remote, aside=run / "attempt-000" / ".archive-x", wall_ns=clock)
+    target = Archives(remote, wall_ns=clock)
     shipping = Shipper(run, attempt=0, host=host, target=target)
     with pytest.raises(ServerError):
         shipping.round()
@@ -278,6 +304,47 @@ def test_an_archive_of_which_little_is_needed_is_written_again_in_the_present_ho
     del past[1], live[1]
     assert folded(past, live, new_bytes=10, hour=2) == ([2], 2)
     assert folded(past, live, new_bytes=10, hour=1) == ([2], 1)
+
+
+def test_no_damage_of_an_archive_ends_in_another_error(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem"
+) -> None:
+    shipper(run, host, clock=Clock()).round(last=True)
+    (path,) = archives(memory)
+    content, rng, refused = memory.cat_file(path), random.Random(5), 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        first = rng.choice((0, len(content) - 3_000))
+        for _ in range(20):
+            damaged[rng.randrange(first, len(content))] = rng.randrange(256)
+        memory.pipe_file(path, bytes(damaged[: rng.choice((len(content), rng.randrange(len(content))))]))
+        try:
+            fetch(RemoteFiles(URL), needs=Needs.RECORDS)
+        except RunDirectoryError:
+            refused += 1
+    assert refused > 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"files": {"a": ["", [[1, 0, 10, 0, 10, True, "crc"]]]}},
+        {"files": {"a": ["", [[1, -5, 10, 0, 10, True, 0]]]}},
+        {"files": {"a": ["", [[1, 0, 10]]]}},
+        {"files": ["a"]},
+        {"archives": {"x": [1, 1]}},
+    ],
+)
+def test_an_index_of_another_form_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
+) -> None:
+    remote = RemoteFiles(f"file://{tmp_path}")
+    content = {"version": 1, "number": 1, "files": {}, "archives": {}, **change}
+    monkeypatch.setattr("traincope.store.places.archives.content_of", lambda _: json.dumps(content).encode())
+    (tmp_path / "one.zip").write_bytes(written := ArchiveWriter(1).close(Index(number=1)))
+    with pytest.raises(RunDirectoryError, match=r"one\.zip is damaged: its index"):
+        read_indexes(remote, {"one.zip": len(written)})
 
 
 @pytest.mark.parametrize(("live_bytes", "most"), [(20_000, 7.0), (1_000_000, 4.3)])

@@ -1,5 +1,6 @@
 """Where an agent ships, by its environment and by what an earlier agent wrote down."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from traincope.cli.main import main
 from traincope.errors import UsageError
 from traincope.live.shipping.destinations import destinations, known_destinations
 from traincope.record.session.options import Options, resolved_ship
+from traincope.store import read_run
 from traincope.store.lock import job_name, lock_path, remove_lock, take_lock
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
@@ -58,8 +60,31 @@ def test_only_the_owner_reads_what_is_shipped_to_a_directory(tmp_path: Path) -> 
     with pytest.raises(SystemExit, match="0"):
         main(["ship", str(tmp_path / "run"), f"file://{tmp_path}/a b"])
     there = tmp_path / "a b" / "run"
-    modes = {path.stat().st_mode & 0o777 for path in (there, there / "run.json", *there.rglob("rank*"))}
-    assert modes == {0o600, 0o700}
+    (archive,) = there.rglob("*.zip")
+    assert {path.stat().st_mode & 0o777 for path in (there / "run.json", archive)} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (there, *archive.parents[:3])} == {0o700}
+
+
+def test_a_directory_of_archives_is_read_by_its_path_as_by_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(DEMO, tmp_path / "run")
+    with pytest.raises(SystemExit, match="0"):
+        main(["ship", str(tmp_path / "run"), f"file://{tmp_path}/there"])
+    here = read_run(tmp_path / "run")
+    for place in (f"file://{tmp_path}/there/run", tmp_path / "there" / "run", tmp_path / "there"):
+        there = read_run(place)
+        assert (there.info, there.missing, there.problems) == (here.info, here.missing, here.problems)
+        assert [rank.thread("main").tobytes() for rank in there.ranks] == [
+            rank.thread("main").tobytes() for rank in here.ranks
+        ]
+    capsys.readouterr()
+    for place in (f"file://{tmp_path}/there", str(tmp_path / "there")):
+        with pytest.raises(SystemExit, match="0"):
+            main(["ls", place, "--format", "json"])
+        (listed,) = json.loads(capsys.readouterr().out)
+        assert (listed["path"], listed["state"], listed["world_size"]) == (f"{place}/run", "done", 4)
 
 
 def test_records_after_a_round_by_hand_stay_on_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,9 @@ def report(place: object, environment: Mapping[str, str]) -> bytes:
 
 
 def objects(server: S3, run: Path) -> set[str]:
-    return {path.split("/", 3)[3] for path in files(server).find(f"{BUCKET}/runs/{run.name}")}
+    """Names of the run's objects. s3fs lists the run itself if its first object appears meanwhile."""
+    place = f"{BUCKET}/runs/{run.name}/"
+    return {path.removeprefix(place) for path in files(server).find(place) if path.startswith(place)}
 
 
 def of_ranks(run: Path) -> dict[str, bytes]:

@@ -50,7 +50,7 @@ class Ship:
             hosts = _hosts(run, attempt)
             over = {host: is_over(run, host, attempt=attempt) for host in hosts}
             for host in hosts:
-                for target in chosen.targets(run, attempt=attempt, host=host):
+                for target in chosen.targets():
                     shipper = Shipper(run, attempt=attempt, host=host, target=target, settings=settings)
                     last = host != this_host() or over[host]
                     try:

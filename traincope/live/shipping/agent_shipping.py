@@ -70,7 +70,7 @@ def begin_shipping(run: Path, *, attempt: int, environment: Mapping[str, str]) -
     """Begin to ship this host's files, if the run goes anywhere. What prevents it is logged."""
     try:
         chosen = destinations(run, environment)
-        targets = chosen.targets(run, attempt=attempt, host=this_host())
+        targets = chosen.targets()
         if not targets:
             return None
         settings = ShipSettings.of_an_agent(environment)

@@ -1,6 +1,6 @@
 """A destination behind a URL: the files of a host go into archives, so that a store holds few objects of a node.
 
-What is written stays in an archive on this node until `commit`, which writes it as one object, with the index of all
+What is written stays in memory until `commit`, which writes it as one object, with the index of all
 files. An object appears whole, so an interrupted upload changes nothing. The next agent continues from the index of the
 newest archive. Files of the run, to which several hosts write, are no part of archives.
 """
@@ -8,10 +8,9 @@ newest archive. Files of the run, to which several hosts write, are no part of a
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from traincope.errors import ServerError
 from traincope.live.shipping.folding import folded
@@ -32,8 +31,8 @@ from traincope.store.places.remote import RemoteFile, RemoteFiles
 
 logger = logging.getLogger(__name__)
 
-KEPT_BYTES = 8 << 20
-"""Smaller archives stay on this node while they may be taken over."""
+KEPT_BYTES = 4 << 20
+"""Smaller archives stay in memory while they may be taken over."""
 MS = 1_000_000
 HOUR_MS = 3_600_000
 
@@ -43,27 +42,24 @@ class Archives:
 
     gathers = True
 
-    def __init__(self, remote: RemoteFiles, *, aside: Path, wall_ns: Callable[[], int] = time.time_ns) -> None:
-        """`aside`: path of the archive on this node while it is gathered."""
+    def __init__(self, remote: RemoteFiles, *, wall_ns: Callable[[], int] = time.time_ns) -> None:
         self.place = remote.url
-        self._remote, self._aside, self._wall_ns = remote, aside, wall_ns
+        self._remote, self._wall_ns = remote, wall_ns
         self._folder = ""
         self._index = Index(number=0)
         self._files: dict[str, Entry] = {}
         """The index of the next archive."""
         self._writer: ArchiveWriter | None = None
         self._last_number = 0
-        self._kept: set[int] = set()
-        """Archives with a copy on this node."""
+        self._kept: dict[int, bytes] = {}
+        """Small archives of this hour."""
         self._dead: set[str] = set()
         """Archives that no index needs any more."""
 
     def begin(self, folder: str) -> Mapping[str, str]:
         """Read the index of the newest archive in the folder of a host, and return the states of its files."""
         self._folder = f"{PurePosixPath(folder).parent}/{DIRECTORY}/{PurePosixPath(folder).name}"
-        self._drop()
-        for left in self._aside.parent.glob(f"{self._aside.name}*"):
-            left.unlink(missing_ok=True)
+        self._writer = None
         sizes = self._sizes()
         newest = newest_archives(sizes).get(self._folder)
         self._index = Index(number=0)
@@ -112,13 +108,13 @@ class Archives:
         Raises OSError, ServerError, RunDirectoryError; what was gathered is then forgotten.
         """
         if self._files == self._index.files:
-            self._drop()
+            self._writer = None
             return 0
         try:
             return self._commit(states)
         finally:
             self._files = dict(self._index.files)
-            self._drop()
+            self._writer = None
 
     def _commit(self, states: Mapping[str, str]) -> int:
         for name, state in states.items():
@@ -134,13 +130,14 @@ class Archives:
         archives = {number: self._index.archives[number] for number in sorted(kept)}
         archives[writer.number] = Archive(hour, writer.size)
         index = Index(number=writer.number, files=dict(self._files), archives=archives)
-        size = writer.close(index)
-        self._remote.put(writer.path, archive_name(self._folder, writer.number))
+        content = writer.close(index)
+        self._remote.write(archive_name(self._folder, writer.number), content)
         self._dead |= {archive_name(self._folder, number) for number in self._index.archives.keys() - archives.keys()}
         self._index = index
-        self._keep(writer, size=size, needed={number for number in archives if archives[number].hour >= hour})
+        self._kept |= {writer.number: content} if len(content) <= KEPT_BYTES else {}
+        self._kept = {n: kept for n, kept in self._kept.items() if n in archives and archives[n].hour >= hour}
         self._remove_dead()
-        return size + num_read
+        return len(content) + num_read
 
     def _take_over(self, taken: set[int], writer: ArchiveWriter) -> int:
         """Copy what is live in these archives into the next one. Returns the number of bytes that the store sent."""
@@ -166,35 +163,15 @@ class Archives:
     def _content(self, number: int, *, start: int, end: int) -> tuple[bytes, int]:
         """Bytes of an archive, and how many of them the store sent."""
         if number in self._kept:
-            with suppress(FileNotFoundError), self._kept_path(number).open("rb") as file:
-                file.seek(start)
-                return file.read(end - start), 0
+            return self._kept[number][start:end], 0
         content = self._remote.read_part(archive_name(self._folder, number), start=start, end=end)
         return content, len(content)
 
     def _next(self) -> ArchiveWriter:
         if self._writer is None:
             self._last_number = max(self._wall_ns() // MS, self._last_number + 1)
-            self._writer = ArchiveWriter(self._aside, self._last_number)
+            self._writer = ArchiveWriter(self._last_number)
         return self._writer
-
-    def _drop(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.drop()
-
-    def _keep(self, writer: ArchiveWriter, *, size: int, needed: set[int]) -> None:
-        """Keep the archive on this node if it is small, and remove copies of archives that are not `needed` there."""
-        with suppress(OSError):
-            if size <= KEPT_BYTES:
-                writer.path.rename(self._kept_path(writer.number))
-                self._kept.add(writer.number)
-            for number in self._kept - needed:
-                self._kept_path(number).unlink(missing_ok=True)
-                self._kept.discard(number)
-
-    def _kept_path(self, number: int) -> Path:
-        return self._aside.with_name(f"{self._aside.name}-{number}")
 
     def _sizes(self) -> Mapping[str, RemoteFile]:
         try:

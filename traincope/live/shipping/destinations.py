@@ -7,15 +7,12 @@ from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.live.shipping.archiving import Archives
-from traincope.live.shipping.journal import archive_path
 from traincope.live.shipping.targets import Directory, Target
 from traincope.record.session.options import OFF, SHIP_VARIABLE
 from traincope.store.lines import parse
 from traincope.store.places.node_local import named_run
-from traincope.store.places.remote import FILE as FILE_SCHEME
 from traincope.store.places.remote import RemoteFiles, check_url, url_of
 from traincope.store.places.ship_notes import NAMED_VARIABLE
-from traincope.topology import Host
 from traincope.whole_files import write_whole
 
 FILE = ".destinations.json"
@@ -35,12 +32,10 @@ class Destinations:
     def has_any(self) -> bool:
         return self.named is not None or self.url is not None
 
-    def targets(self, run: Path, *, attempt: int, host: Host) -> list[Target]:
-        """Open all, for the files of a host in one attempt of `run`. Raises UsageError, MissingDependencyError."""
+    def targets(self) -> list[Target]:
+        """Open all, for the files of one host. Raises UsageError, MissingDependencyError."""
         named: list[Target] = [] if self.named is None else [Directory(self.named)]
-        if self.url is None:
-            return named
-        return [*named, _target(self.url, aside=archive_path(run, attempt=attempt, place=self.url, host=host))]
+        return [*named, *([] if self.url is None else [Archives(RemoteFiles(self.url))])]
 
 
 def destinations(run: Path, environment: Mapping[str, str]) -> Destinations:
@@ -68,12 +63,6 @@ def run_url(url: str, run: Path) -> str:
         raise UsageError(f"{url} is not a URL; give one such as s3://bucket/runs")
     check_url(complete)
     return f"{complete.rstrip('/')}/{run.name}"
-
-
-def _target(url: str, *, aside: Path) -> Target:
-    """The place behind a URL. A directory of this machine gets the modes of a run's files."""
-    path = url.removeprefix(f"{FILE_SCHEME}://")
-    return Archives(RemoteFiles(url), aside=aside) if path == url else Directory(Path(path))
 
 
 def known_destinations(run: Path) -> Destinations:

@@ -116,7 +116,9 @@ class Shipper:
         if self._has_begun:
             return
         number = self._attempt_there(self._attempt)
-        states = self._target.begin(f"{attempt_directory(Path(), number).name}/{file_name_of(self._host)}")
+        self._journal.write()  # with its token, before anything arrives under it
+        name = f"{file_name_of(self._host)}-{self._journal.token}"
+        states = self._target.begin(f"{attempt_directory(Path(), number).name}/{name}")
         if states is not None:
             plain = {name: state for name, state in self._journal.shipped.items() if _is_plain(name)}
             self._journal.shipped = {**plain, **states}

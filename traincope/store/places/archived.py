@@ -4,7 +4,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from traincope.store.places.archives import Entry, Part, archive_name, archive_number, newest_archives, read_indexes
+from traincope.store.places.archives import (
+    DIRECTORY,
+    SUFFIX,
+    Entry,
+    Part,
+    archive_name,
+    archive_number,
+    newest_archives,
+    read_indexes,
+)
 from traincope.store.places.archives import unpacked as bytes_of
 from traincope.store.places.remote import RemoteFile, RemoteFiles
 
@@ -66,6 +75,11 @@ class ArchivedFiles:
         finally:
             for call in calls:
                 call.give_up()
+
+
+def is_archived(run: Path) -> bool:
+    """Return whether a directory of this machine is a run that was shipped in archives."""
+    return any(run.glob(f"attempt-*/{DIRECTORY}/*/*{SUFFIX}"))
 
 
 def plain_files(listed: Mapping[str, RemoteFile]) -> dict[str, RemoteFile]:

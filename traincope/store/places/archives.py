@@ -1,6 +1,6 @@
 """Archives in which a host's files are shipped to a URL: zip files, so that a store holds few objects.
 
-attempt-000/archives/HOST-1a2b3c4d/000001764182400000.zip
+attempt-000/archives/HOST-1a2b3c4d-5e6f7a8b/000001764182400000.zip
 
 The last member of each archive is the index of all files that the host has shipped so far: which bytes of which archive
 hold each. So the newest archive alone tells what there is, and it replaces the older index the moment it appears. Its
@@ -13,11 +13,12 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from io import BytesIO
+from pathlib import PurePosixPath
 from typing import Any
 
 from traincope.errors import RunDirectoryError
-from traincope.private_files import file_mode, private
+from traincope.private_files import file_mode
 from traincope.store.lines import parse
 from traincope.store.places.remote import RemoteFiles
 
@@ -35,6 +36,7 @@ PACKED = frozenset((".parquet", ".gz", ".npz"))
 """Files that are compressed already."""
 HEADER_BYTES = 30
 """Fixed part of a member's header (APPNOTE.TXT 4.3.7)."""
+MAX_NUMBER = 1 << 60
 FASTEST = 1
 """Level of compression: the agent has little of a core."""
 
@@ -153,10 +155,10 @@ def _index_of(content: bytes, place: str) -> Index:
         if raw["version"] != VERSION:
             raise _damaged(place, f"its index has version {raw['version']}, which a newer traincope wrote")
         files = {
-            name: Entry(state=state, parts=tuple(Part(*part) for part in parts))
+            name: Entry(state=str(state), parts=tuple(Part(*map(_checked, part)) for part in parts))
             for name, (state, parts) in raw["files"].items()
         }
-        archives = {int(number): Archive(*values) for number, values in raw["archives"].items()}
+        archives = {int(number): Archive(*map(_checked, values)) for number, values in raw["archives"].items()}
         return Index(number=int(raw["number"]), files=files, archives=archives)
     except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(place, f"its index cannot be read: {error}") from error
@@ -165,7 +167,7 @@ def _index_of(content: bytes, place: str) -> Index:
 def unpacked(stored: bytes, part: Part, place: str) -> bytes:
     """The bytes of a part. Raises RunDirectoryError if they are not those that were shipped."""
     try:
-        length = part.end - part.start
+        length = max(part.end - part.start, 1)  # 0 would be no limit
         content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, length) if part.is_deflated else stored
     except zlib.error as error:
         raise _damaged(place, str(error)) from error
@@ -174,27 +176,31 @@ def unpacked(stored: bytes, part: Part, place: str) -> bytes:
     return content
 
 
+def content_of(index: Index) -> bytes:
+    """The index as JSON."""
+    content = {
+        "version": VERSION,
+        "number": index.number,
+        "archives": {number: (archive.hour, archive.size) for number, archive in index.archives.items()},
+        "files": {name: (entry.state, list(map(_values, entry.parts))) for name, entry in index.files.items()},
+    }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
 class ArchiveWriter:
-    """A new archive on this node."""
+    """A new archive, in memory: a full disk of the node must not keep its records there."""
 
-    def __init__(self, path: Path, number: int) -> None:
-        """Raises OSError if it cannot be written."""
-        self.path, self.number = path, number
-        path.unlink(missing_ok=True)
-        self._file = open(path, "xb", opener=private)  # noqa: SIM115 - open as long as the archive
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._file = BytesIO()
         self._zip = zipfile.ZipFile(self._file, "w")
-
-    def drop(self) -> None:
-        """Remove the archive from this node."""
-        self._file.close()
-        self.path.unlink(missing_ok=True)
 
     @property
     def size(self) -> int:
         return self._file.tell()
 
     def add(self, name: str, content: bytes, *, start: int = 0) -> Part:
-        """Add bytes of a file, from its offset `start` on. Raises OSError."""
+        """Add bytes of a file, from its offset `start` on."""
         info = zipfile.ZipInfo(name if not start else f"{name}.from-{start}")
         info.external_attr = file_mode() << 16
         is_deflated = PurePosixPath(name).suffix not in PACKED and bool(content)
@@ -210,22 +216,19 @@ class ArchiveWriter:
             crc=info.CRC,
         )
 
-    def close(self, index: Index) -> int:
-        """Add the index, and return the number of bytes of the whole archive. Raises OSError."""
-        content = {
-            "version": VERSION,
-            "number": index.number,
-            "archives": {number: (archive.hour, archive.size) for number, archive in index.archives.items()},
-            "files": {
-                name: (entry.state, [_values(part) for part in entry.parts]) for name, entry in index.files.items()
-            },
-        }
-        part = self.add(INDEX_FILE, json.dumps(content, separators=(",", ":")).encode())
+    def close(self, index: Index) -> bytes:
+        """Add the index, and return the whole archive."""
+        part = self.add(INDEX_FILE, content_of(index))
         self._zip.comment = COMMENT.format(at=part.at, stored=part.stored).encode()
         self._zip.close()
-        size = self._file.tell()
-        self._file.close()
-        return size
+        return self._file.getvalue()
+
+
+def _checked(value: Any) -> Any:
+    """A number of the index. Raises ValueError for anything else."""
+    if not isinstance(value, int) or not 0 <= value < MAX_NUMBER:
+        raise ValueError(f"{value!r} is no offset or size")
+    return value
 
 
 def _values(part: Part) -> tuple[Any, ...]:

@@ -28,8 +28,8 @@ from traincope.store.layout import (
     attempt_number,
 )
 from traincope.store.lines import parse
-from traincope.store.places.archived import ArchivedFiles, plain_files
-from traincope.store.places.remote import RemoteFile, RemoteFiles, url_of
+from traincope.store.places.archived import ArchivedFiles, is_archived, plain_files
+from traincope.store.places.remote import FILE, RemoteFile, RemoteFiles, url_of
 from traincope.units import size
 from traincope.whole_files import aside_path, write_whole
 
@@ -57,12 +57,15 @@ class Needs(Enum):
 def local_copy(place: str | Path, *, needs: Needs = Needs.RECORDS) -> Path:
     """Return `place` itself if it is a path of this machine, otherwise a current copy of the run behind its URL.
 
-    A URL may be of a folder that holds exactly one run. Raises NotARunError, ServerError, UsageError and
+    A run directory of this machine that holds archives is read as if it were behind a URL. A URL may be of a folder
+    that holds exactly one run. Raises NotARunError, ServerError, UsageError and
     MissingDependencyError.
     """
     url = url_of(place)
     if url is None:
-        return Path(place)
+        if not is_archived(Path(place)):
+            return Path(place)
+        url = f"{FILE}://{Path(place).resolve()}"
     remote = RemoteFiles(url)
     run = _run_below(remote)
     return fetch(RemoteFiles(f"{remote.url}/{run}") if run else remote, needs=needs).directory

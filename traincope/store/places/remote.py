@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from traincope.errors import MissingDependencyError, ServerError, UsageError
+from traincope.private_files import make_directory
 from traincope.store.places.calls import Call, Calls
+from traincope.whole_files import write_whole
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/]|/|$)", re.IGNORECASE)
 """The begin of a URL. A `Path` of a URL has lost one of its slashes."""
@@ -88,6 +90,8 @@ class RemoteFiles:
         except (ValueError, TypeError) as error:
             raise UsageError(f"{self.url} cannot be opened: {error}; give a URL that fsspec knows") from error
         self._root = str(path).rstrip("/")
+        self._is_local = self.url.startswith(f"{FILE}:")
+        """A directory of this machine: its files get the modes of a run's files."""
         self._is_store = bool(self._files.async_impl)
         """The libraries of object stores are asynchronous. Their writes are atomic, and they have no folders to make.
         """
@@ -140,10 +144,6 @@ class RemoteFiles:
         """Write a file. Nobody sees a part of it."""
         self._call(lambda: self._write(self._path(name), content), seconds=TRANSFER_SECONDS)
 
-    def put(self, path: Path, name: str) -> None:
-        """Write a file with the content of a file of this machine. Nobody sees a part of it."""
-        self._call(lambda: self._put(path, self._path(name)), seconds=TRANSFER_SECONDS)
-
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         try:
@@ -160,20 +160,17 @@ class RemoteFiles:
         return found
 
     def _write(self, path: str, content: bytes) -> None:
-        self._whole(path, lambda place: self._files.pipe_file(place, content))
-
-    def _put(self, source: Path, path: str) -> None:
-        self._whole(path, lambda place: self._files.put_file(str(source), place))
-
-    def _whole(self, path: str, write: Callable[[str], None]) -> None:
-        """Call `write` with the place to write to: aside, unless the store shows only whole files."""
+        if self._is_local:
+            make_directory(Path(path).parent, exist_ok=True)
+            write_whole(Path(path), content)
+            return
         if self._is_store:
-            write(path)
+            self._files.pipe_file(path, content)
             return
         folder, _, name = path.rpartition("/")
         self._files.makedirs(folder, exist_ok=True)
         aside = f"{folder}/.{name}.new"
-        write(aside)
+        self._files.pipe_file(aside, content)
         self._files.mv(aside, path)
 
     def _call(self, do: Callable[[], Value], *, seconds: float) -> Value:

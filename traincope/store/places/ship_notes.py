@@ -38,7 +38,7 @@ class ShipNote:
 
     host: str
     at_wall_ns: int
-    """Records up to this time are at the destination."""
+    """Records up to this time are at the destination, except one per thread that was being written then."""
     interval_seconds: float
     complete: bool
     """All ranks of the host are over, and all their records are at the destination."""
