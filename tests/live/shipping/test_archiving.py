@@ -284,6 +284,26 @@ def test_a_file_that_a_cleaner_removed_moves_on_with_its_archive(run: Path, host
     assert fetched() == {**recorded(run), words: before}
 
 
+def test_what_a_rule_of_the_store_removed_is_named_and_shipped_again(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem", caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, rng = Clock(), random.Random(5)
+    shipping = shipper(run, host, clock=clock)
+    for number in range(3):
+        train(run, number=number, rng=rng)
+        clock.seconds += 2 * HOUR_S
+        shipping.round()
+    (oldest, *_) = archives(memory)
+    memory.rm_file(oldest)
+    left = fetched()
+    lost = recorded(run).keys() - left.keys()
+    assert {Path(name).name for name in lost} >= {"main-00000.seg", "names.jsonl", "rank.json"}
+    assert f"{len(lost)} files are left out: {URL}/attempt-000/archives/" in caplog.text
+    clock.seconds += HOUR_S
+    shipper(run, host, clock=clock).round(last=True)
+    assert fetched() == recorded(run)
+
+
 def test_a_damaged_archive_is_reported_by_its_name(run: Path, host: Host, memory: "fsspec.AbstractFileSystem") -> None:
     shipper(run, host, clock=Clock()).round(last=True)
     (path,) = archives(memory)

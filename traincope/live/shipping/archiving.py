@@ -23,8 +23,10 @@ from traincope.store.places.archives import (
     Index,
     Part,
     archive_name,
+    archive_number,
     newest_archives,
     read_indexes,
+    readable,
     unpacked,
 )
 from traincope.store.places.remote import RemoteFile, RemoteFiles
@@ -65,7 +67,10 @@ class Archives:
         self._index = Index(number=0)
         if newest is not None:
             name = archive_name(self._folder, newest)
-            (self._index,) = read_indexes(self._remote, {name: sizes[name].size})
+            (index,) = read_indexes(self._remote, {name: sizes[name].size})
+            present = {number for each in sizes if (number := archive_number(each)) is not None}
+            archives = {number: archive for number, archive in index.archives.items() if number in present}
+            self._index = replace(index, files=readable(index, present), archives=archives)
         self._files, self._last_number = dict(self._index.files), max(self._last_number, self._index.number)
         self._dead = set(sizes) - {archive_name(self._folder, number) for number in self._index.archives}
         return {name: entry.state for name, entry in self._files.items()}

@@ -116,7 +116,8 @@ class Shipper:
         if self._has_begun:
             return
         number = self._attempt_there(self._attempt)
-        self._journal.write()  # with its token, before anything arrives under it
+        with suppress(OSError):  # a full disk; the next agent then ships all again
+            self._journal.write()  # with its token, before anything arrives under it
         name = f"{file_name_of(self._host)}-{self._journal.token}"
         states = self._target.begin(f"{attempt_directory(Path(), number).name}/{name}")
         if states is not None:

@@ -1,5 +1,6 @@
 """Files of a run that are in archives behind a URL. Only the bytes that a command needs are read."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,9 +14,12 @@ from traincope.store.places.archives import (
     archive_number,
     newest_archives,
     read_indexes,
+    readable,
 )
 from traincope.store.places.archives import unpacked as bytes_of
 from traincope.store.places.remote import RemoteFile, RemoteFiles
+
+logger = logging.getLogger(__name__)
 
 GAP_BYTES = 128 << 10
 """Parts with at most this between them are read at once."""
@@ -40,7 +44,17 @@ class ArchivedFiles:
         indexes = zip(names, read_indexes(remote, {name: listed[name].size for name in names.values()}), strict=True)
         self.files: dict[str, RemoteFile] = {}
         for folder, index in sorted(indexes, key=lambda each: each[1].number):
-            for name, entry in index.files.items():
+            present = {number for number in index.archives if archive_name(folder, number) in listed}
+            whole = readable(index, present)
+            if len(whole) < len(index.files):
+                logger.warning(
+                    "%d files are left out: %s lacks archives that hold them, e.g. of %s; ship the run again from its "
+                    "host, if it still has its records",
+                    len(index.files) - len(whole),
+                    f"{remote.url}/{folder}",
+                    min(index.files.keys() - whole.keys()),
+                )
+            for name, entry in whole.items():
                 self._entries[name] = folder, entry
                 self.files[name] = RemoteFile(
                     size=entry.size, version=entry.version, modified_seconds=_modified_seconds(entry, index.number)

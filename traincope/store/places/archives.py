@@ -11,7 +11,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import PurePosixPath
@@ -95,6 +95,12 @@ class Index:
     """Number of the newest archive: milliseconds since 1970, or one more than the number before."""
     files: Mapping[str, Entry] = field(default_factory=dict)
     archives: Mapping[int, Archive] = field(default_factory=dict)
+
+
+def readable(index: Index, present: Collection[int]) -> dict[str, Entry]:
+    """The files of an index whose archives are present. A rule of the store may have removed others."""
+    gone = index.archives.keys() - set(present)
+    return {name: entry for name, entry in index.files.items() if not any(part.archive in gone for part in entry.parts)}
 
 
 def archive_name(folder: str, number: int) -> str:
