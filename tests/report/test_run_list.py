@@ -16,7 +16,7 @@ from traincope.cli.main import main
 from traincope.errors import NotARunError
 from traincope.report.run_list import RunState, list_runs
 from traincope.store.job.hang_notices import HangNotice, append_notice
-from traincope.store.layout import ROWS_FILE, rank_directory
+from traincope.store.layout import ROWS_FILE, STANDING_FILE, rank_directory
 from traincope.store.reading import find_run
 
 S = 1_000_000_000
@@ -45,7 +45,7 @@ def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
     rank.kill()
     rank.wait()
     (listed,) = list_runs(tmp_path)
-    assert (listed.state, listed.verdict) == (RunState.DEAD, None)
+    assert (listed.state, listed.verdict) == (RunState.DEAD, "hang: rank 0 stands")
     assert rank.stderr is not None
     rank.stderr.close()
 
@@ -66,6 +66,14 @@ def test_a_finished_run_has_the_numbers_of_its_last_report(demo: Path) -> None:
     os.utime(document, (0, 0))
     (listed,) = list_runs(demo)
     assert (listed.mfu, listed.goodput, listed.verdict) == (None, None, None)
+
+
+def test_a_run_without_a_report_has_the_last_numbers_of_its_agents(demo: Path) -> None:
+    """MFU is the mean over two hosts. Goodput is that of rank 0's agent. The third file is damaged."""
+    for rank, content in enumerate(['{"mfu": 0.5, "goodput": 0.9}', '{"mfu": 0.25, "goodput": 0.8}', '{"mfu']):
+        (rank_directory(demo, attempt=0, rank=rank) / STANDING_FILE).write_text(content)
+    (listed,) = list_runs(demo)
+    assert (listed.mfu, listed.goodput) == (0.375, 0.9)
 
 
 def test_the_number_of_steps_is_that_of_the_last_row(demo: Path) -> None:

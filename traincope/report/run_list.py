@@ -5,7 +5,8 @@ No records are read, so a thousand runs take seconds. A damaged run is listed wi
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +17,7 @@ from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
-from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, TILES_DIRECTORY, attempt_number
+from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, STANDING_FILE, TILES_DIRECTORY, attempt_number
 from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
@@ -54,9 +55,12 @@ class ListedRun:
     started_wall_ns: int | None = None
     steps: int | None = None
     mfu: float | None = None
+    """Of its report; without one, of its latest steps, the mean over hosts. Goodput likewise."""
     goodput: float | None = None
     verdict: str | None = None
-    """The announced hang of a hung run, otherwise the first finding of its last report."""
+    """The announced hang of a hung run, otherwise the first finding of its last report. Of a dead run without a report,
+    the hang in which it ended.
+    """
     problem: str | None = None
     """Why it is damaged, in one sentence."""
     workflow: str | None = None
@@ -98,11 +102,12 @@ def _listed(run: Path) -> ListedRun:
     info, attempts = read_run_info(run), _attempts(run)
     last = _last_attempt(attempts)
     document = _document(run, last)
+    standing = [] if document else _standing(last)
     notice = _notice(run, last)
     state = RunState.IMPORTED if info.imported else _state(run, last, notice, world_size=info.world_size)
     if last.problem and state not in (RunState.RUNNING, RunState.HUNG):
         state = RunState.DAMAGED
-    hangs = notice is not None and state is RunState.HUNG
+    hangs = notice is not None and (state is RunState.HUNG or (state is RunState.DEAD and not document))
     return ListedRun(
         path=run,
         state=state,
@@ -111,8 +116,8 @@ def _listed(run: Path) -> ListedRun:
         attempts=len(attempts),
         started_wall_ns=info.started_wall_ns,
         steps=_steps(last),
-        mfu=_number(document, "utilization", "mfu"),
-        goodput=_number(document, "goodput", "productive_ratio"),
+        mfu=_number(document, "utilization", "mfu", otherwise=_mean(standing, "mfu")),
+        goodput=_number(document, "goodput", "productive_ratio", otherwise=_mean(standing[:1], "goodput")),
         verdict=notice.sentence if hangs and notice is not None else _verdict(document),
         problem=last.problem,
         workflow=_setting(info, "workflow"),
@@ -204,10 +209,25 @@ def _document(run: Path, last: _LastAttempt) -> dict[str, Any]:
     return read_object(documents[-1]) if documents[-1].stat().st_mtime_ns >= max(manifests, default=0) else {}
 
 
-def _number(document: dict[str, Any], part: str, name: str) -> float | None:
+def _standing(last: _LastAttempt) -> list[dict[str, Any]]:
+    """The last numbers of each host's agent, that of the lowest rank first. Damaged ones are left out."""
+    standing = []
+    for path in [] if last.directory is None else sorted(last.directory.glob(f"rank-*/{STANDING_FILE}")):
+        with suppress(TraincopeError):
+            standing.append(read_object(path))
+    return standing
+
+
+def _mean(standing: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [float(value) for each in standing if isinstance(value := each.get(name), int | float)]
+    return sum(values) / len(values) if values else None
+
+
+def _number(document: dict[str, Any], part: str, name: str, *, otherwise: float | None) -> float | None:
+    """The number in the report; `otherwise` without a report."""
     values = document.get(part)
     value = values.get(name) if isinstance(values, dict) else None
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) else otherwise
 
 
 def _verdict(document: dict[str, Any]) -> str | None:

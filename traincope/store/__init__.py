@@ -21,6 +21,7 @@
           state-checks.jsonl       checksums of parameters and optimizer state (`job/state_checks.py`)
           rows.jsonl               ledger rows, one per finished step, by the agent (`side_tables/rows.py`)
           rows-old.jsonl.gz        older rows (`side_tables/row_thinning.py`)
+          standing.json            MFU and goodput as of the last minute, by the agent (`live/serve/standing.py`)
           looks.jsonl              what the agent saw of the process while the job stood still (`job/looks.py`)
           flight.json              torch's flight recorder, as it was then (`job/flight.py`)
           agent.log                the log of the agent, in the directory of the rank that started it

@@ -9,6 +9,7 @@ from traincope.live.peers.peers import Peers, peers_or_none
 from traincope.live.peers.settings import peer_settings
 from traincope.live.serve.exporting import Exporting
 from traincope.live.serve.latest_scalars import LatestScalars
+from traincope.live.serve.standing import Standing
 from traincope.live.window import Observer
 from traincope.record.session.identity import this_host
 
@@ -31,4 +32,5 @@ def make_peers(key: str | None = None) -> Peers:
 
 def make_observers(location: AgentLocation, *, peers: Peers) -> tuple[Observer, ...]:
     host = this_host().name
-    return (Exporting(job=location.job, host=host), LatestScalars(host=host), AnomalyWindows(), peers)
+    exporting = Exporting(job=location.job, host=host)
+    return (exporting, Standing(exporting.samples), LatestScalars(host=host), AnomalyWindows(), peers)
