@@ -7,6 +7,7 @@ On a GPU, marks on the compute stream show when the actions ran there.
 """
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ from traincope.record.instrumentation.torch_private import pipeline_schedule, pi
 from traincope.record.segments.slots import Slot, end
 from traincope.record.session.recorder import Recorder
 
+SPLIT = "full_backward"
+"""Argument of a stage's backward: false for the part of the inputs."""
 ACTION, NO_PHASE, EVALUATION = int(Kind.ACTION), int(Phase.NONE), int(Phase.EVALUATION)
 
 
@@ -51,11 +54,13 @@ class PipelineActions:
 
         self._is_grad_enabled = is_grad_enabled
         base, schedule_base = pipeline_stage(), pipeline_schedule()
-        for method, action in (
-            ("forward_one_chunk", lambda *_, **__: "F"),
-            ("backward_one_chunk", _backward_action),
-            ("backward_weight_one_chunk", lambda *_, **__: "W"),
-        ):
+        actions: dict[str, Callable[..., str]] = {
+            "forward_one_chunk": lambda *_, **__: "F",
+            "backward_one_chunk": _backward_action,
+        }
+        if SPLIT in inspect.signature(base.backward_one_chunk).parameters:  # torch 2.4 does not split the backward
+            actions["backward_weight_one_chunk"] = lambda *_, **__: "W"
+        for method, action in actions.items():
             self._patches.replace(base, method, self._recorded(getattr(base, method), action))
         for schedule in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
             self._patches.replace(schedule, "step", self._recording_schedule(schedule.step))
@@ -153,5 +158,5 @@ def _backward_action(*args: Any, **kwargs: Any) -> str:
 
     The arguments are `backward_one_chunk(index, loss, full_backward, last_backward)`.
     """
-    full = args[2] if len(args) > 2 else kwargs.get("full_backward", True)
+    full = args[2] if len(args) > 2 else kwargs.get(SPLIT, True)
     return "B" if full else "I"

@@ -139,13 +139,13 @@ def transit_ns() -> int:
 
 def _try_transit_ns() -> int:
     import torch
-    from torch.distributed import HashStore, ProcessGroup  # type: ignore[attr-defined]  # public, but not in __all__
+    from torch.distributed import ProcessGroup
     from torch.library import Library
 
     library = Library("traincope", "FRAGMENT")
     library.define(TRIAL_OPERATOR)
     library.impl("nothing", lambda tensors, *_: tensors, "CPU")
-    group = ProcessGroup(HashStore(), 0, 1).boxed()
+    group = ProcessGroup(0, 1).boxed()  # type: ignore[call-arg]  # torch 2.4 has no other without options
     tensors = [torch.empty(0, device="cpu")]  # on the CPU, whatever the training's default device is
     call = functools.partial(torch.ops.traincope.nothing.default, tensors, group, None, True, -1)
     bare_ns = trial_ns(call)
