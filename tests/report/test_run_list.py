@@ -83,14 +83,39 @@ def test_the_number_of_steps_is_that_of_the_last_row(demo: Path) -> None:
     assert listed.steps == 8
 
 
-@pytest.mark.parametrize(("end_ns", "state"), [(-1, RunState.HUNG), (0, RunState.RUNNING), (1, RunState.RUNNING)])
-def test_a_step_that_ended_after_the_announcement_ends_the_hang(demo: Path, end_ns: int, state: RunState) -> None:
-    """Its row is written later in any case: the agent waits for copies of other hosts, and a store for the agent."""
-    directory, notice_ns = rank_directory(demo, attempt=0, rank=1), time.time_ns()
+def on_another_host(run: Path, *rows: str, age_s: int = 0) -> None:
+    """Rank 1 and the rows of all ranks as of a run on another host that has not ended. `age_s`: of the rows."""
+    directory = rank_directory(run, attempt=0, rank=1)
     content = json.loads((directory / "rank.json").read_text())
     (directory / "rank.json").write_text(json.dumps({**content, "ending": None, "ended_wall_ns": None}))
+    for rank, row in enumerate(rows):
+        path = rank_directory(run, attempt=0, rank=rank) / ROWS_FILE
+        path.write_text(row)
+        os.utime(path, (time.time() - age_s,) * 2)
+
+
+@pytest.mark.parametrize("age_s", [0, 3600])
+@pytest.mark.parametrize("skew_s", [0, 30, -30])
+@pytest.mark.parametrize(("last", "hangs"), [(5, True), (6, True), (7, False)])
+def test_a_later_step_ends_a_hang(demo: Path, last: int, skew_s: int, age_s: int, *, hangs: bool) -> None:
+    """Step 6 was complete. Neither clocks nor the time of the row count: it lacks an evaluation in the step, which may
+    end after the announcement. A job that hangs writes no rows.
+    """
+    notice_ns = time.time_ns() - age_s * S
+    rows = [f"[{step}, {notice_ns - 9 * S + skew_s * S}, {S}, 0, 0, {{}}]\n[8, {notice_ns}" for step in (last, 5)]
+    on_another_host(demo, *rows, age_s=age_s)
+    append_notice(demo, HangNotice(attempt=0, at_wall_ns=notice_ns, culprits=(0,), sentence="rank 0", next_step=7))
+    (listed,) = list_runs(demo)
+    going_on = RunState.SILENT if age_s else RunState.RUNNING
+    assert (listed.state, listed.verdict) == ((RunState.HUNG, "rank 0") if hangs else (going_on, None))
+
+
+@pytest.mark.parametrize(("end_ns", "state"), [(-1, RunState.HUNG), (0, RunState.RUNNING), (1, RunState.RUNNING)])
+def test_a_step_that_ended_later_ends_a_hang_of_an_earlier_version(demo: Path, end_ns: int, state: RunState) -> None:
+    """Its row is written later in any case: the agent waits for copies of other hosts, and a store for the agent."""
+    notice_ns = time.time_ns()
+    on_another_host(demo, "", f"[6, {notice_ns - S}, {S + end_ns}, 0, 0, {{}}]\n[7, {notice_ns}")
     append_notice(demo, HangNotice(attempt=0, at_wall_ns=notice_ns, culprits=(0,), sentence="hang: rank 0 stands"))
-    (directory / ROWS_FILE).write_text(f"[6, {notice_ns - S}, {S + end_ns}, 0, 0, {{}}]\n[7, {notice_ns}")
     (listed,) = list_runs(demo)
     assert listed.state is state
 

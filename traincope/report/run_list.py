@@ -14,7 +14,7 @@ from typing import Any
 
 from traincope.errors import TraincopeError
 from traincope.events import CLEAN
-from traincope.store.job.hang_notices import HangNotice, read_notices, standing_notice
+from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, STANDING_FILE, TILES_DIRECTORY, attempt_number
@@ -32,7 +32,7 @@ TAIL_BYTES = 64 << 10
 class RunState(StrEnum):
     RUNNING = "running"
     HUNG = "hung"
-    """It runs, and its agent has announced a hang since its last step."""
+    """Its agent has announced a hang since its last step, and it is not known to have ended."""
     DONE = "done"
     """All of its ranks ended cleanly."""
     DEAD = "dead"
@@ -160,26 +160,29 @@ def _state(run: Path, last: _LastAttempt, notice: HangNotice | None, *, world_si
     if ended_by_signal or any(ending not in (None, CLEAN) for ending in endings):
         return RunState.DEAD
     running = [rank.process.is_running() if rank.process else None for rank in last.ranks if rank.ending is None]
-    if any(running):
-        return RunState.RUNNING if notice is None else RunState.HUNG
     if running and all(each is False for each in running):
         return RunState.DEAD
-    if time.time() - max((path.stat().st_mtime for path in last.rows), default=0.0) < SILENT_SECONDS:
-        return RunState.RUNNING if notice is None else RunState.HUNG
-    return RunState.SILENT
+    if running and notice is not None:  # a job that hangs writes no rows, so their age shows nothing
+        return RunState.HUNG
+    newest = max((path.stat().st_mtime for path in last.rows), default=0.0)
+    return RunState.RUNNING if any(running) or time.time() - newest < SILENT_SECONDS else RunState.SILENT
 
 
 def _notice(run: Path, last: _LastAttempt) -> HangNotice | None:
-    """The hang in which the last attempt stands, unless a step ended since it was announced.
+    """The hang in which the last attempt stands, unless a later step is complete.
 
-    The rows' own times count: agents write the rows of some steps later, and a copy of a store is younger.
+    The times of files do not count: agents write the rows of some steps later, and a copy of a store is younger.
     """
     number = None if last.directory is None else attempt_number(last.directory)
     notices = [notice for notice in read_notices(run) if notice.attempt == number]
     if not notices:
         return None
-    ends_ns = [row[1] + row[2] for path in last.rows if (row := _last_row(path)) is not None]
-    return standing_notice(notices, last_step_ns=max(ends_ns, default=None))
+    rows = [row for path in last.rows if (row := _last_row(path)) is not None]
+    progress = Progress(
+        next_step=max((step + 1 for step, _ in rows), default=0),
+        last_step_ns=max((end_ns for _, end_ns in rows), default=None),
+    )
+    return standing_notice(notices, progress)
 
 
 def _steps(last: _LastAttempt) -> int | None:
@@ -188,15 +191,17 @@ def _steps(last: _LastAttempt) -> int | None:
     return None if row is None else row[0] + 1
 
 
-def _last_row(path: Path) -> tuple[int, int, int] | None:
-    """Step, begin and duration in ns of the last whole row; None without one."""
+def _last_row(path: Path) -> tuple[int, int] | None:
+    """Step of the last whole row, and the earliest wall time in ns at which it can have ended: a row has no time of an
+    evaluation in its step. None without a row.
+    """
     with path.open("rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
         lines = file.read().decode(errors="replace").split("\n")[:-1]
     for line in reversed(lines):
         match parse(line):
             case [int(step), int(start_ns), int(wall_ns), *_]:
-                return step, start_ns, wall_ns
+                return step, start_ns + wall_ns
     return None
 
 

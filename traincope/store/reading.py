@@ -257,7 +257,7 @@ def earlier_attempts(directories: list[Path], *, notes: tuple[LauncherNote, ...]
     notices = () if len(directories) < 2 else read_notices(directories[0].parent)
     for attempt in read_attempts(directories):
         of_attempt = [notice for notice in notices if notice.attempt == attempt.number]
-        hang = standing_notice(of_attempt, last_step_ns=attempt.last_step_ns)
+        hang = standing_notice(of_attempt, attempt.progress)
         yield replace(attempt, noted=attempt.number in noted, hang=hang)
 
 

@@ -111,6 +111,17 @@ def test_an_attempt_that_an_agent_found_hung_counts_as_hung() -> None:
     assert (interruption.at_ns, interruption.detect_ns, interruption.restart_ns) == (45 * S, 30 * S, 40 * S)
 
 
+def test_a_hang_is_detected_from_its_begin_on() -> None:
+    """It began at 40 s. Rank 0's last record, at 45 s, is of the exception that ended it. A notice of an earlier
+    version lacks the begin, which the last record does not show then.
+    """
+    for judged, at_s, detect_ns in (({"since": 40 * S}, 40, 3 * S), ({}, 45, None), ({"since": 44 * S}, 45, None)):
+        notice = HangNotice(attempt=0, at_wall_ns=43 * S, culprits=(0,), sentence="rank 0 stands still", judged=judged)
+        result = job(replace(first_attempt(), hang=notice), last=[started(80), load(80), *steps(85, 10)])
+        (interruption,) = result.interruptions
+        assert (interruption.cause, interruption.at_ns, interruption.detect_ns) == ("hang", at_s * S, detect_ns)
+
+
 def test_unknown_lost_steps_stay_unknown() -> None:
     """The next attempt loads nothing and does not say where it continues."""
     result = job(first_attempt(), last=[started(50), *steps(55, 10)])

@@ -47,6 +47,7 @@ def test_the_json_has_the_hangs_and_their_findings(capsys: pytest.CaptureFixture
         "schema_version": 3,
         "hangs": [],
         "verdict": [],
+        "next_step": 30,
         "lacks": [],
         "native_stacks": [],
     }

@@ -1,5 +1,6 @@
 """Summaries of earlier attempts; damage in one of them affects only that attempt."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -74,15 +75,48 @@ def test_an_attempt_with_a_launcher_note_is_not_clean(tmp_path: Path) -> None:
 
 
 def test_a_hang_that_went_on_is_not_the_end_of_its_attempt(run: Path) -> None:
-    """The agent announced one before the last of three steps ended, and later one after it."""
+    """The agent announced one in the last of three steps, and later one in the step after it."""
     (before,) = read_run(run).earlier
-    assert before.last_step_ns is not None
-    times_ns = (before.last_step_ns - 1, before.last_step_ns + 1)
-    over, standing = (HangNotice(attempt=0, at_wall_ns=at, culprits=(0,), sentence="rank 0") for at in times_ns)
+    assert (before.progress.next_step, before.num_steps) == (3, 3)
+    over, standing = (
+        HangNotice(attempt=0, at_wall_ns=before.last_ns, culprits=(0,), sentence="rank 0", next_step=step)
+        for step in (2, 3)
+    )
     append_notice(run, over)
     assert end_of(run) == ("exception", None)
     append_notice(run, standing)
     assert end_of(run) == ("hang", standing)
+
+
+@pytest.mark.parametrize("step", [None, 3])
+def test_a_notice_without_a_step_is_judged_by_the_time_of_the_last_step(run: Path, step: int | None) -> None:
+    """Of a version before steps had their numbers in notices."""
+    (before,) = read_run(run).earlier
+    assert before.progress.last_step_ns is not None
+    at_ns = before.progress.last_step_ns - 1
+    append_notice(run, HangNotice(attempt=0, at_wall_ns=at_ns, culprits=(), sentence="unknown", next_step=step))
+    assert end_of(run)[0] == ("exception" if step is None else "hang")
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_culprit_that_went_on_in_its_step_did_not_end_the_attempt_by_a_hang(tmp_path: Path, *, goes_on: bool) -> None:
+    """It stands in a span, and is announced. Then it works and runs out of memory, or an exception ends the span."""
+    announced_ns: list[int] = []
+
+    def ending() -> None:
+        with traincope.span("read a slow file"):
+            announced_ns.append(time.time_ns())
+            if not goes_on:
+                raise TimeoutError
+        with traincope.span("work"):
+            raise MemoryError
+
+    with pytest.raises(MemoryError if goes_on else TimeoutError):
+        train(tmp_path, steps=3, ending=ending)
+    train(tmp_path, steps=2, ending=lambda: None)
+    (at_ns,) = announced_ns
+    append_notice(tmp_path, HangNotice(attempt=0, at_wall_ns=at_ns, culprits=(0,), sentence="rank 0", next_step=3))
+    assert end_of(tmp_path)[0] == ("out_of_memory" if goes_on else "hang")
 
 
 def end_of(run: Path) -> tuple[str, HangNotice | None]:

@@ -30,7 +30,9 @@ class Interruption:
     what: str
     count: int = 1
     at_ns: int | None
-    """Wall time, ns since the epoch: the last record of the rank that failed, or of the attempt."""
+    """Wall time, ns since the epoch: the begin of a hang, otherwise the last record of the rank that failed, or of the
+    attempt.
+    """
     to_the_day: bool = False
     """True if only the day is known."""
     detect_ns: int | None = None
@@ -112,26 +114,37 @@ def _interruption(before: Attempt, after: Attempt, job: Goodput, notes: Sequence
     kind, what = end_of_attempt(before, notes)
     loss = _loss(job, before)
     none_lost = None if before.num_steps else 0  # the next attempt made no step, so nothing shows what was lost
-    noticed = _hang_noticed(before) if kind is FaultKind.HANG else noticed_after_ns(before, notes)
+    at_ns, detect_ns = _hang_noticed(before) if kind is FaultKind.HANG else _end_noticed(before, notes)
     return Interruption(
         attempt=str(before.number),
         cause=kind.value,
         what=what,
-        at_ns=before.last_ns if noticed is None else before.rank_last_ns[noticed[0]],
-        detect_ns=None if noticed is None else noticed[1],
+        at_ns=at_ns,
+        detect_ns=detect_ns,
         restart_ns=restart_gap_ns(before, after),
         lost_steps=none_lost if loss is None else loss.steps,
         lost_ns=none_lost if loss is None else loss.ns,
     )
 
 
-def _hang_noticed(before: Attempt) -> tuple[int, int] | None:
-    """The rank that an agent blamed for a hang, and the time from its last record until the agent knew."""
-    culprits = () if before.hang is None else before.hang.culprits
-    last_ns = before.rank_last_ns.get(culprits[0], 0) if culprits else 0
-    if before.hang is None or not last_ns:
-        return None
-    return culprits[0], max(before.hang.at_wall_ns - last_ns, 0)
+def _end_noticed(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[int, int | None]:
+    """The last record of the rank that failed, and the time from it until the launcher noticed the end."""
+    noticed = noticed_after_ns(before, notes)
+    return (before.last_ns, None) if noticed is None else (before.rank_last_ns[noticed[0]], noticed[1])
+
+
+def _hang_noticed(before: Attempt) -> tuple[int, int | None]:
+    """Begin of the hang in which an attempt ended, and the time from it until the agent knew.
+
+    A notice of an earlier version may lack the begin. Then it is the culprit's last record, unless that is later than
+    the notice: its exception was recorded when the hang ended.
+    """
+    notice = before.hang
+    begins_ns = [] if notice is None else [notice.since_ns, *map(before.rank_last_ns.get, notice.culprits[:1])]
+    for began_ns in begins_ns:
+        if notice is not None and began_ns and began_ns <= notice.at_wall_ns:
+            return began_ns, notice.at_wall_ns - began_ns
+    return before.last_ns, None
 
 
 def _loss(job: Goodput, before: Attempt) -> AttemptLoss | None:

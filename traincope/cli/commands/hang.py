@@ -9,6 +9,7 @@ from traincope.analysis.context import Context
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs
+from traincope.analysis.faults.hangs.noticed import progress
 from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.stacks import training_thread
 from traincope.analysis.verdict.hang_findings import hang_findings
@@ -66,6 +67,7 @@ class HangCommand:
         answer = hang_document(
             judged,
             tuple(hang_findings(timeline, judged, tuple(marks(timeline)))),
+            next_step=progress(timeline).next_step,
             lacks=lacks,
             native_stacks=tuple(_native_stacks(timeline.run, judged)) if arguments.native else (),
         )

@@ -100,6 +100,8 @@ class HangAnswer(TypedDict):
     hangs: list[Hang]
     verdict: list[Finding]
     """One finding per hang, in the same order."""
+    next_step: int
+    """Number of the first step that no rank has completed."""
     lacks: list[str]
     """One sentence for each unanswered question about a job started without traincope, and what to do about it."""
     native_stacks: list[NativeStack]

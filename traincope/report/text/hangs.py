@@ -19,17 +19,20 @@ def hang_document(
     hangs: tuple[Hang, ...],
     findings: tuple[Finding, ...],
     *,
+    next_step: int = 0,
     lacks: tuple[str, ...] = (),
     native_stacks: tuple[schema.NativeStack, ...] = (),
 ) -> schema.HangAnswer:
     """Return the object that `traincope hang --format json` prints.
 
-    `findings`: of the same hangs, in their order. `lacks`: what could not be asked, one sentence each.
+    `findings`: of the same hangs, in their order. `next_step`: the first step that no rank completed. `lacks`: what
+    could not be asked, one sentence each.
     """
     return schema.HangAnswer(
         schema_version=schema.SCHEMA_VERSION,
         hangs=[schema.convert(hang, schema.Hang) for hang in hangs],
         verdict=[finding_of(finding, wall_ns=0) for finding in findings],
+        next_step=next_step,
         lacks=list(lacks),
         native_stacks=list(native_stacks),
     )

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from traincope.arrays import Bools, Ints
 from traincope.errors import RunDirectoryError
 from traincope.events import CHECKPOINT_SAVED, CLEAN, END_OF_TIME_NS, OPEN, RESUMED, ROLLBACK, Flag, Kind, Phase
-from traincope.store.job.hang_notices import HangNotice
+from traincope.store.job.hang_notices import HangNotice, Progress
 from traincope.store.layout import DETAILS_FILE, NAMES_FILE, RANK_FILE, attempt_number, rank_number, record_files
 from traincope.store.lines import dense_names, parse, read_numbered
 from traincope.store.segments.evaluating import evaluation_intervals
 from traincope.store.segments.records import read_records
-from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, recorder_events
+from traincope.store.segments.segments import RECORD_DTYPE, last_instant_ns, last_progress_ns, recorder_events
 
 SAVING, SAVING_LATER, LOADING = "save", "async_save", "load"
 """First word of the names of checkpoint stalls."""
@@ -74,12 +74,12 @@ class Attempt:
     """Rank -> the time when it wrote its ending."""
     rank_last_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> its last instant, if it was read. 0: it has no records."""
-    last_step_ns: int | None = None
-    """The end of its last complete step; None without one."""
+    progress: Progress = field(default_factory=Progress)
+    """Progress of its ranks, as far as their newest records show it."""
     noted: bool = False
     """True if the launcher noted a rank that did not end well. The rank itself may have recorded nothing unusual."""
     hang: HangNotice | None = None
-    """The first settled answer of an agent about the hang in which it ended. Only for earlier attempts."""
+    """The answer of an agent about the hang in which it ended (`standing_notice`). Only for earlier attempts."""
     rollbacks: tuple[Rollback, ...] = ()
     undone_steps: int = 0
     """Steps of `num_steps` that rollbacks undid, and their time."""
@@ -138,16 +138,19 @@ def read_attempt(directory: Path, *, until_ns: int | None = None) -> Attempt | N
     for path in (ranks[number] for number in sorted(ranks)):
         main = _training_records(record_files(path, thread="main"))
         if len(main):
-            return summarise(
+            ends = {number: _end_of(ranks[number], until_ns=until_ns) for number in sorted(ranks)}
+            attempt = summarise(
                 main,
                 names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
                 details=read_numbered(path / DETAILS_FILE, version=_version(path)),
                 number=attempt_number(directory) or 0,
-                rank_last_ns={rank: _last_wall_ns(other) for rank, other in ranks.items()},
+                rank_last_ns={rank: end.last_ns for rank, end in ends.items()},
                 until_ns=until_ns,
-                endings={number: _ending(ranks[number]) for number in sorted(ranks)},
+                endings={rank: end.ending for rank, end in ends.items()},
                 ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
+            steps = [_last_step(_within_attempt(main, until_ns=until_ns)), *(end.last_step for end in ends.values())]
+            return replace(attempt, progress=_progress(steps, {rank: end.moved_ns for rank, end in ends.items()}))
     return None
 
 
@@ -196,7 +199,6 @@ def summarise(
         began_ns=int(main["start_ns"].min()) + offset,
         first_step_ns=began + offset if len(steps) else None,
         last_ns=last_ns,
-        last_step_ns=max(done["end_ns"].tolist()) + offset if len(done) else None,
         rank_last_ns=dict(rank_last_ns or {}),
         num_steps=_count(done),
         steps_ns=sum(steps_ns),
@@ -359,10 +361,54 @@ def _covered_ns(spans: NDArray[np.int64]) -> int:
     return int(np.maximum(ends - begins, 0).sum())
 
 
-def _last_wall_ns(rank: Path) -> int:
-    """Wall time of the last record, from the newest segment only."""
-    newest = _training_records(record_files(rank, thread="main")[-1:])
-    return last_instant_ns(newest) + wall_offset_ns(newest) if (newest["kind"] == Kind.CLOCK).any() else 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """End of one rank, from its manifest and its newest segment. Instants are 0 without a record of both clocks."""
+
+    ending: str | None
+    last_ns: int
+    moved_ns: int
+    """The last begin or end of an interval, up to when the next attempt began."""
+    last_step: tuple[int, int] | None
+    """Number and end of its last complete step."""
+
+
+def _end_of(rank: Path, *, until_ns: int | None) -> _End:
+    newest, ending = _training_records(record_files(rank, thread="main")[-1:]), _ending(rank)
+    if not (newest["kind"] == Kind.CLOCK).any():
+        return _End(ending=ending, last_ns=0, moved_ns=0, last_step=None)
+    offset, within = wall_offset_ns(newest), _within_attempt(newest, until_ns=until_ns)
+    return _End(
+        ending=ending,
+        last_ns=last_instant_ns(newest) + offset,
+        moved_ns=last_progress_ns(within, raised=ending not in (None, CLEAN)) + offset,
+        last_step=_last_step(within),
+    )
+
+
+def _within_attempt(main: NDArray[np.void], *, until_ns: int | None) -> NDArray[np.void]:
+    """The records as they were when the next attempt began."""
+    if until_ns is None:
+        return main
+    offset = wall_offset_ns(main)
+    begun = main[main["start_ns"] <= until_ns - offset]
+    begun["end_ns"][begun["end_ns"] > until_ns - offset] = OPEN
+    return begun
+
+
+def _last_step(main: NDArray[np.void]) -> tuple[int, int] | None:
+    """Number of the last complete step, and the wall time of its end."""
+    steps = main[(main["kind"] == Kind.STEP) & (main["flags"] & Flag.PARTIAL == 0) & (main["end_ns"] != OPEN)]
+    return (int(steps["step"].max()), int(steps["end_ns"].max()) + wall_offset_ns(main)) if len(steps) else None
+
+
+def _progress(steps: Iterable[tuple[int, int] | None], moved_ns: Mapping[int, int]) -> Progress:
+    complete = [step for step in steps if step is not None]
+    return Progress(
+        next_step=max((number + 1 for number, _ in complete), default=0),
+        last_step_ns=max((end_ns for _, end_ns in complete), default=None),
+        moved_ns=moved_ns,
+    )
 
 
 def _training_records(paths: list[Path]) -> NDArray[np.void]:

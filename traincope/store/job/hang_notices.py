@@ -30,6 +30,33 @@ class HangNotice:
     """The hang in brief (`analysis.faults.hangs.noticed`); empty if the notice before has it, or if an earlier version
     wrote the line.
     """
+    next_step: int | None = None
+    """Number of the first step that no rank had completed when it was judged; None if an earlier version wrote the
+    line.
+    """
+
+    @property
+    def since_ns(self) -> int | None:
+        """Begin of the hang; None if the notice does not have it."""
+        return _instant(self.judged.get("since"))
+
+    @property
+    def until_ns(self) -> int:
+        """Latest known instant of the hang."""
+        since_ns, lasted_ns = self.since_ns, _instant(self.judged.get("lasted_ns"))
+        return self.at_wall_ns if since_ns is None or lasted_ns is None else since_ns + lasted_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the ranks of an attempt have done, as far as its reader knows. Times are wall times in ns."""
+
+    next_step: int = 0
+    """Number of the first step that no rank has completed."""
+    last_step_ns: int | None = None
+    """End of the last complete step of any rank: notices of earlier versions have no number of a step."""
+    moved_ns: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> the last instant at which it began or ended something by itself; empty where records are not read."""
 
 
 def append_notice(run: Path, notice: HangNotice) -> None:
@@ -51,17 +78,38 @@ def read_notices(run: Path) -> tuple[HangNotice, ...]:
     return tuple(notices)
 
 
-def standing_notice(notices: Iterable[HangNotice], *, last_step_ns: int | None) -> HangNotice | None:
-    """Return the first notice of the hang in which an attempt ended; None if it completed a step after all of them.
+def stands(notice: HangNotice, progress: Progress) -> bool:
+    """True unless the job is known to have gone on: a later step is complete, or a culprit did something after it."""
+    return not _is_stepped(notice, progress) and not _is_moved(notice, progress)
 
-    One that names culprits has precedence: an agent announces a stop once more if later evidence shows them.
-    `last_step_ns`: wall time of the end of the last complete step, or None.
+
+def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNotice | None:
+    """Return the first notice that stands, of the newest stop; None if the job went on.
+
+    A stop that began after the notices before it is another one. Of a stop, those notices count that name culprits,
+    if any does: an agent announces a stop once more if later evidence shows them.
     """
-    standing = sorted(
-        (notice for notice in notices if last_step_ns is None or notice.at_wall_ns > last_step_ns),
-        key=lambda notice: (not notice.culprits, notice.at_wall_ns),
-    )
-    return standing[0] if standing else None
+    stop: list[HangNotice] = []
+    for notice in sorted(notices, key=lambda notice: notice.at_wall_ns):
+        if _is_stepped(notice, progress):
+            continue
+        if stop and notice.since_ns is not None and notice.since_ns > stop[-1].at_wall_ns:
+            stop = []
+        stop.append(notice)
+    named = [notice for notice in stop if notice.culprits]
+    return next((notice for notice in named or stop if not _is_moved(notice, progress)), None)
+
+
+def _is_stepped(notice: HangNotice, progress: Progress) -> bool:
+    """True if a later step is complete. By its number: hosts' clocks differ, and steps end later than rows show."""
+    if notice.next_step is not None:
+        return progress.next_step > notice.next_step
+    return progress.last_step_ns is not None and progress.last_step_ns >= notice.at_wall_ns
+
+
+def _is_moved(notice: HangNotice, progress: Progress) -> bool:
+    """True if a culprit went on. Hosts' wall clocks must differ by less than a hang lasts until it is judged."""
+    return any(progress.moved_ns.get(rank, notice.until_ns) > notice.until_ns for rank in notice.culprits)
 
 
 def _end(path: Path) -> bytes:
@@ -76,14 +124,20 @@ def _notice(raw: object) -> HangNotice | None:
     attempt, at_wall_ns, culprits = (raw.get(name) for name in ("attempt", "at_wall_ns", "culprits"))
     if type(attempt) is not int or type(at_wall_ns) is not int or not isinstance(culprits, list):
         return None
-    if abs(at_wall_ns) >= END_OF_TIME_NS:
+    if _instant(at_wall_ns) is None:
         return None
     ranks = tuple(rank for rank in culprits if type(rank) is int)
-    judged, sentence = raw.get("judged"), str(raw.get("sentence", ""))
+    judged, sentence, next_step = raw.get("judged"), str(raw.get("sentence", "")), raw.get("next_step")
     return HangNotice(
         attempt=attempt,
         at_wall_ns=at_wall_ns,
         culprits=ranks,
         sentence=sentence,
         judged=judged if isinstance(judged, dict) else {},
+        next_step=next_step if type(next_step) is int else None,
     )
+
+
+def _instant(value: object) -> int | None:
+    """None for what no clock shows."""
+    return value if type(value) is int and abs(value) < END_OF_TIME_NS else None

@@ -33,6 +33,9 @@ LIMIT = 1 << 61
 
 LAST_KIND, LAST_PHASE, WORKS = max(Kind), max(Phase), tuple(Work)
 
+INTERVALS = (Kind.STEP, Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
+"""Kinds of records with a begin and an end."""
+
 RECORD_DTYPE = np.dtype(list(FIELDS))
 if RECORD_DTYPE.itemsize != RECORD_BYTES:
     raise AssertionError("events.FIELDS does not describe events.LAYOUT")
@@ -176,6 +179,17 @@ def recorder_events(records: NDArray[np.void]) -> NDArray[np.void]:
 def last_instant_ns(records: NDArray[np.void]) -> int:
     """The latest start or end of these records; 0 without records."""
     return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
+
+
+def last_progress_ns(records: NDArray[np.void], *, raised: bool) -> int:
+    """The latest instant at which a thread began or ended an interval by itself; 0 without one.
+
+    An exception ends what was open, which is no progress, and only collectives and their waits have a flag for it. So
+    ends do not count if one ended the process (`raised`).
+    """
+    kept = records[np.isin(records["kind"], INTERVALS) & (records["flags"] & Flag.RAISED == 0)]
+    ends_ns = kept["end_ns"][kept["end_ns"] != OPEN]
+    return int(max(kept["start_ns"].max(initial=0), 0 if raised else ends_ns.max(initial=0)))
 
 
 def begun_records(records: NDArray[np.void]) -> NDArray[np.void]:

@@ -123,6 +123,14 @@ def test_a_hang_that_ended_by_itself_explains_no_later_end() -> None:
     assert (analysis.hangs, analysis.verdict[0].kind) == ((), FindingKind.FAILED_RANK)
 
 
+def test_a_step_counts_by_its_number_where_clocks_differ() -> None:
+    """The announcement's clock is 60 s behind. Steps before the hang end after it, and do not end the hang."""
+    behind = replace(NOTICE, culprits=(1,), at_wall_ns=NOTICE.at_wall_ns - 60 * S)
+    for next_step, num_hangs in ((None, 0), (NUM_STEPS, 1), (NUM_STEPS - 1, 0)):
+        notice = replace(behind, next_step=next_step)
+        assert len(analyze(build_timeline(noted(failed(), notice=notice))).hangs) == num_hangs
+
+
 def test_records_that_still_show_the_culprit_count() -> None:
     """The records of all hosts: they know more than one agent did."""
     wrong = replace(NOTICE, culprits=(0,))

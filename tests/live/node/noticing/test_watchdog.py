@@ -399,10 +399,12 @@ def test_a_culprit_that_is_known_later_is_announced_too(stopped: RankTail) -> No
     seen = {"kind": "stuck", "since": 5, "step": 3, "evidence": "it stood", "confidence": "medium"}
     unnamed, named = ({**seen, "culprits": culprits, "lasted_ns": 60 * S} for culprits in ([], [1]))
     dog, answers = watchdog(stopped), [unnamed, unnamed, named, named, unnamed]
-    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], "verdict": [{"advice": "Look."}]}  # type: ignore[method-assign]
+    other = {"verdict": [{"advice": "Look."}], "next_step": 3}
+    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], **other}  # type: ignore[method-assign]
     for at_s in (6, 12, 24, 48, 96):
         dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S)
-    assert [notice.culprits for notice in read_notices(stopped.directory.parents[1])] == [(), (1,)]
+    notices = read_notices(stopped.directory.parents[1])
+    assert [(notice.culprits, notice.next_step) for notice in notices] == [((), 3), ((1,), 3)]
 
 
 def test_a_settled_hang_is_announced_once(stopped: RankTail, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.faults.hangs.evidence.standing import INTERVALS
 from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.ledger.coverage import consecutive_ranges
-from traincope.events import CLEAN, END_OF_TIME_NS, OPEN, Flag
-from traincope.store.job.hang_notices import HangNotice
-from traincope.timeline import RankTimeline, Timeline
+from traincope.events import CLEAN, END_OF_TIME_NS
+from traincope.store.job.hang_notices import HangNotice, Progress, stands
+from traincope.store.segments.segments import last_progress_ns
+from traincope.timeline import Timeline
 
 NOTED = "an agent noted it at that time"
 MAX_RANGES, MAX_CHARACTERS = 64, 2000
@@ -25,18 +25,32 @@ MAX_RANGES, MAX_CHARACTERS = 64, 2000
 def noticed_hang(timeline: Timeline) -> Hang | None:
     """The announced hang that still stands, by its newest announcement; None without one.
 
-    An announcement stands while no rank completed a step after it, the run did not end cleanly, and no culprit moved
-    on. A hang that began after the one that stands is its consequence.
+    An announcement stands (`store.job.hang_notices.stands`) by the records of the ranks and their copies, and if the
+    run did not end cleanly. A hang that began after the one that stands is its consequence.
     """
-    stepped_ns = max((rank.steps[-1].end_ns for rank in timeline.ranks if rank.steps), default=0)
+    known = progress(timeline)
     newest: Hang | None = None
     for notice in sorted(timeline.run.notices, key=lambda notice: notice.at_wall_ns):
-        hang = _hang(notice, world_size=timeline.run.info.world_size) if notice.at_wall_ns > stepped_ns else None
-        if hang is None or _is_over(timeline, hang):
+        hang = _hang(notice, world_size=timeline.run.info.world_size)
+        if hang is None or not stands(notice, known) or _ended_cleanly(timeline, hang):
             continue
         if newest is None or newest.until_ns is None or hang.since_ns <= newest.until_ns:
             newest = hang
     return newest
+
+
+def progress(timeline: Timeline) -> Progress:
+    """What the ranks have done, by their own records and by copies of them."""
+    last = [rank.steps[-1] for rank in timeline.ranks if rank.steps]
+    moved_ns: dict[int, int] = {}
+    for rank in (*timeline.ranks, *timeline.witnessed):
+        at_ns = last_progress_ns(rank.main, raised=rank.ending not in (None, CLEAN))
+        moved_ns[rank.rank] = max(moved_ns.get(rank.rank, 0), at_ns)
+    return Progress(
+        next_step=max((step.number + 1 for step in last), default=0),
+        last_step_ns=max((step.end_ns for step in last), default=None),
+        moved_ns=moved_ns,
+    )
 
 
 def with_noticed(result: Sequence[Hang], noticed: Hang | None) -> tuple[Hang, ...]:
@@ -72,25 +86,10 @@ def in_brief(sentence: str) -> str:
     return sentence if len(sentence) <= MAX_CHARACTERS else f"{sentence[: MAX_CHARACTERS - 4]} ..."
 
 
-def _is_over(timeline: Timeline, hang: Hang) -> bool:
-    """True if records or copies show that the hang ended by itself."""
-    waited_elsewhere = hang.kind is HangKind.LEFT and timeline.run.missing  # the clean end of its culprits is the hang
-    if not waited_elsewhere and {rank.ending for rank in timeline.ranks} == {CLEAN}:
-        return True
-    seen = (rank for rank in (*timeline.ranks, *timeline.witnessed) if rank.rank in hang.culprits)
-    return hang.until_ns is not None and any(_moved_on(rank, after_ns=hang.until_ns) for rank in seen)
-
-
-def _moved_on(rank: RankTimeline, *, after_ns: int) -> bool:
-    """True if the training thread began or ended something later. An exception ends what was open: that is no progress,
-    and only collectives and their waits have a flag for it.
-    """
-    kept = rank.of_kind(*INTERVALS)
-    kept = kept[kept["flags"] & Flag.RAISED == 0]
-    times_ns = [kept["start_ns"]]
-    if rank.ending in (None, CLEAN):
-        times_ns.append(kept["end_ns"][kept["end_ns"] != OPEN])
-    return any((times > after_ns).any() for times in times_ns)
+def _ended_cleanly(timeline: Timeline, hang: Hang) -> bool:
+    """True if the run ended cleanly. On the culprits' host alone that shows nothing if their clean end is the hang."""
+    waited_elsewhere = hang.kind is HangKind.LEFT and timeline.run.missing
+    return not waited_elsewhere and {rank.ending for rank in timeline.ranks} == {CLEAN}
 
 
 def _hang(notice: HangNotice, *, world_size: int) -> Hang | None:

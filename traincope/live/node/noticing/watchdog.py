@@ -161,7 +161,8 @@ class Watchdog:
         answer = self._ask_analysis()
         hangs, findings = answer.get("hangs", []), answer.get("verdict", [])
         named = any(map(_is_named, hangs))
-        self._announce(stop, [pair for pair in zip(hangs, findings, strict=True) if _is_settled(pair[0])])
+        settled = [pair for pair in zip(hangs, findings, strict=True) if _is_settled(pair[0])]
+        self._announce(stop, settled, next_step=answer.get("next_step"))
         if stop.reported and (stop.named or not named):
             return ()
         stop.reported, stop.named = bool(hangs), named
@@ -169,7 +170,13 @@ class Watchdog:
             logger.warning("hang: %s. %s", hang["evidence"], finding["advice"])
         return tuple(map(_fault, hangs))
 
-    def _announce(self, stop: "_Stop", settled: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+    def _announce(
+        self,
+        stop: "_Stop",
+        settled: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+        *,
+        next_step: int | None,
+    ) -> None:
         """Announce the first settled hang of a stop to the command that started the job, and to Kubernetes; once more
         if only later evidence shows its culprit.
         """
@@ -189,6 +196,7 @@ class Watchdog:
                 culprits=tuple(hang["culprits"]),
                 sentence=in_brief(sentence),
                 judged=announced(hang, before=before),
+                next_step=next_step,
             )
             append_notice(self._run, notice)
         except OSError as error:

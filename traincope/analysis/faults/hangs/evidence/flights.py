@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.evidence.calls import FLIGHT_WINDOW, Call, RankCalls
-from traincope.analysis.faults.hangs.evidence.standing import INTERVALS
 from traincope.events import NO_STEP, OPEN, Kind
 from traincope.store.job.flight import Flight
+from traincope.store.segments.segments import INTERVALS
 from traincope.timeline import Channel, RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.topology import Group

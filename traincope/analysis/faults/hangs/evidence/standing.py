@@ -16,13 +16,13 @@ from traincope.analysis.faults.stacks import (
     shows_all_threads,
     training_thread,
 )
-from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Kind, Phase
+from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Phase
 from traincope.store import Look
+from traincope.store.segments.segments import INTERVALS
 from traincope.timeline import RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.evidence import FROM_ALL_TO_ALL, waits_on_the_host
 
-INTERVALS = (Kind.STEP, Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 DOING = {
     Phase.FORWARD: "in forward",
     Phase.BACKWARD: "in backward",
