@@ -40,7 +40,7 @@ def run_labels(info: RunInfo, *, attempt: int) -> tuple[str, ...]:
     """Label values of `catalogue.RUN_INFO` after run and host."""
     mesh = ",".join(f"{axis}={size}" for axis, size in info.mesh.items())
     versions = (info.versions.get("torch", ""), info.versions.get("traincope", ""))
-    declared = (clean_label(str(info.settings.get(name, ""))) for name in ("workflow", "role"))
+    declared = (clean_label(name or "") for name in (info.workflow, info.role))
     return str(info.world_size), mesh, str(attempt), *versions, *declared
 
 

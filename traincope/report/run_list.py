@@ -16,7 +16,7 @@ from traincope.errors import TraincopeError
 from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
-from traincope.store.job.manifests import RankInfo, RunInfo, read_rank_info, read_run_info
+from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
 from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, STANDING_FILE, TILES_DIRECTORY, attempt_number
 from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
@@ -120,14 +120,9 @@ def _listed(run: Path) -> ListedRun:
         goodput=_number(document, "goodput", "productive_ratio", otherwise=_mean(standing[:1], "goodput")),
         verdict=notice.sentence if hangs and notice is not None else _verdict(document),
         problem=last.problem,
-        workflow=_setting(info, "workflow"),
-        role=_setting(info, "role"),
+        workflow=info.workflow,
+        role=info.role,
     )
-
-
-def _setting(info: RunInfo, name: str) -> str | None:
-    value = info.settings.get(name)
-    return None if value is None else str(value)
 
 
 def _attempts(run: Path) -> list[Path]:

@@ -15,12 +15,13 @@ import pytest
 from tests.timeline.build import Row, phase, rank, step, timeline
 from traincope.analysis import analyze, term_causes
 from traincope.analysis.communication.job_waits import job_waits
-from traincope.analysis.communication.workflow import JobWait, workflow
+from traincope.analysis.communication.workflow import JobWait, Workflow, workflow
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.cli.main import main
 from traincope.errors import UsageError
 from traincope.events import Kind, Phase
+from traincope.report.text.workflow import sentences
 from traincope.timeline import Timeline
 
 STEPS = 4
@@ -47,6 +48,10 @@ def steps(*parts: tuple[str, int]) -> list[Row]:
             now += ns
         rows += [step(number, began, now), *inside]
     return rows
+
+
+def moved(row: Row, by_ns: int) -> Row:
+    return replace(row, start_ns=row.start_ns + by_ns, end_ns=row.end_ns + by_ns)
 
 
 def run(role: str | None, *ranks: Sequence[Row], name: str | None = "rlhf") -> Run:
@@ -120,15 +125,77 @@ def test_the_awaited_job_worked_or_waited_itself() -> None:
     counted = STEPS - 1
     assert together.waits == (
         JobWait(
-            waiting="actor", awaited="trainer", ns=70 * counted, ratio=0.7, worked_ratio=60 / 70, waited_ratio=10 / 70
+            waiting="actor",
+            awaited="trainer",
+            ns=70 * counted,
+            ratio=0.7,
+            recorded_ratio=1.0,
+            worked_ratio=60 / 70,
+            waited_ratio=10 / 70,
         ),
-        JobWait(waiting="trainer", awaited="actor", ns=40 * counted, ratio=0.4, worked_ratio=0.75, waited_ratio=0.25),
+        JobWait(
+            waiting="trainer",
+            awaited="actor",
+            ns=40 * counted,
+            ratio=0.4,
+            recorded_ratio=1.0,
+            worked_ratio=0.75,
+            waited_ratio=0.25,
+        ),
     )
+    assert not any(job.alone for job in together.jobs)
 
 
 def test_what_a_job_without_records_did_is_unknown() -> None:
     (wait,) = workflow([run("trainer", steps(("actor", 40), ("forward", 60)))]).waits
-    assert (wait.worked_ratio, wait.waited_ratio) == (None, None)
+    assert (wait.recorded_ratio, wait.worked_ratio, wait.waited_ratio) == (0.0, None, None)
+
+
+def test_a_wait_for_a_job_that_was_relaunched_is_compared_with_all_its_runs() -> None:
+    """The trainer waits in [100 k, 100 k + 40). The actor works in [0, 100) and, after a relaunch, in [200, 400). A
+    third run of it is of an hour later. So of the counted waits, it has no record of the first, [100, 140).
+    """
+    trainer = run("trainer", steps(("actor", 40), ("forward", 60)))
+    work = steps(("forward", 100))
+    first, second = run("actor", work[:2]), run("actor", work[4:])
+    later = run("actor", [moved(row, 3_600_000_000_000) for row in work])
+    together = workflow([trainer, first, second, later])
+    (wait,) = together.waits
+    assert (wait.awaited, wait.ratio, wait.waited_ratio) == ("actor", 0.4, 0.0)
+    assert wait.recorded_ratio == wait.worked_ratio == 2 / 3
+    assert [job.alone for job in together.jobs] == [False, False, False, True]
+    lines = list(sentences(together))
+    assert lines[0] == (
+        "trainer waits for actor 40.0 % of its step time: actor then works 66.7 % and waits for other jobs 0.0 %, and "
+        "has no records of 33.3 %. Its work takes the time: give it more GPUs, or let trainer work ahead."
+    )
+    assert lines[1:] == [f"{together.jobs[3].role} ran while no other of these jobs did."]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "worked", "waited", "advice"),
+    [
+        (1.0, 0.7, 0.2, "Its work takes the time: give it more GPUs, or let trainer work ahead"),
+        (1.0, 0.507, 0.492, "None of these takes most of the wait"),
+        (1.0, 0.2, 0.7, "Both wait: look at which job actor waits for, and at what passes between the jobs"),
+        (1.0, 0.2, 0.1, "Look at what actor does outside of its steps"),
+        (0.1, 0.1, 0.0, "Look at whether actor ran then"),
+    ],
+)
+def test_the_advice_follows_the_largest_part_of_a_wait(
+    recorded: float, worked: float, waited: float, advice: str
+) -> None:
+    wait = JobWait(
+        waiting="trainer",
+        awaited="actor",
+        ns=1,
+        ratio=0.5,
+        recorded_ratio=recorded,
+        worked_ratio=worked,
+        waited_ratio=waited,
+    )
+    (sentence,) = sentences(Workflow(name=None, jobs=(), waits=(wait,)))
+    assert sentence.partition(". ")[2] == f"{advice}."
 
 
 def test_runs_of_different_workflows_are_not_compared() -> None:
@@ -181,7 +248,7 @@ with traincope.run(folder / role, budget=None, agent=False) as run:
 
 
 def test_two_real_jobs_wait_for_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They work in turns, so each waits while the other works."""
+    """They work in turns, so each waits while the other works. The first to start waits for the other's start too."""
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", JOB, role, other, str(tmp_path)],
@@ -201,7 +268,7 @@ def test_two_real_jobs_wait_for_each_other(tmp_path: Path, capsys: pytest.Captur
         ("actor", "trainer"),
     }
     for wait in document["waits"]:
-        assert wait["worked_ratio"] > 0.5 > wait["waited_ratio"]
+        assert wait["worked_ratio"] > wait["recorded_ratio"] / 2 > wait["waited_ratio"]
     with pytest.raises(SystemExit, match="0"):
         main(["report", *runs, "--brief"])
     printed = capsys.readouterr().out

@@ -7,16 +7,23 @@ from traincope.figures.run.job_waits import REST, UNKNOWN, WAITED, WORKED, job_w
 
 
 def test_a_wait_is_divided_by_what_the_awaited_job_did() -> None:
-    """70 % of the actor's time: the trainer works in 80 % of it and waits in 10 %. Nothing is known of the critic."""
-    known = JobWait(waiting="actor", awaited="trainer", ns=70, ratio=0.7, worked_ratio=0.8, waited_ratio=0.1)
-    unknown = JobWait(waiting="actor", awaited="critic", ns=20, ratio=0.2, worked_ratio=None, waited_ratio=None)
+    """70 % of the actor's time: the trainer recorded 90 % of it, works in 70 % and waits in 10 %.
+
+    Nothing is known of the critic.
+    """
+    known = JobWait(
+        waiting="actor", awaited="trainer", ns=70, ratio=0.7, recorded_ratio=0.9, worked_ratio=0.7, waited_ratio=0.1
+    )
+    unknown = JobWait(
+        waiting="actor", awaited="critic", ns=20, ratio=0.2, recorded_ratio=0.0, worked_ratio=None, waited_ratio=None
+    )
     figure = job_waits([known, unknown])
     shares = {trace.name: [None if x is None else round(x, 9) for x in trace.x] for trace in figure.data}
     assert shares == {
-        WORKED: [0.56, None],
+        WORKED: [0.49, None],
         WAITED: [0.07, None],
         REST: [0.07, None],
-        UNKNOWN: [None, 0.2],
+        UNKNOWN: [0.07, 0.2],
     }
     assert list(figure.layout.yaxis.ticktext) == ["actor for trainer", "actor for critic"]
 

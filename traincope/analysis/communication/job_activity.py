@@ -18,8 +18,6 @@ from traincope.timeline import RankTimeline, Timeline
 from traincope.timeline.intervals.union import Union
 
 AT_WORK = (Kind.STEP, Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
-WORKFLOW, ROLE = "workflow", "role"
-"""Settings of a run: the name that jobs share, and the name of this one among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +67,16 @@ class JobActivity:
 
 def is_job_of_a_workflow(timeline: Timeline) -> bool:
     """True if the run has declared a workflow or a role, or recorded a wait for another job."""
-    settings = timeline.run.info.settings
-    return bool(settings.get(WORKFLOW) or settings.get(ROLE)) or any(len(waits(rank)) for rank in timeline.ranks)
+    info = timeline.run.info
+    return bool(info.workflow or info.role) or any(len(waits(rank)) for rank in timeline.ranks)
 
 
 def job_activity(timeline: Timeline, ledger: Ledger) -> JobActivity:
     """Collect the activity of a run. Pure; `ledger` is of the same timeline."""
     info, known = timeline.run.info, [rank.known(JOB_WAIT) for rank in ledger.ranks]
-    workflow, role = info.settings.get(WORKFLOW), info.settings.get(ROLE)
     return JobActivity(
-        workflow=str(workflow) if workflow else None,
-        role=str(role) if role else None,
+        workflow=info.workflow,
+        role=info.role,
         run_id=info.id,
         num_ranks=info.world_size,
         num_steps=max((len(rank.numbers) for rank in ledger.ranks), default=0),

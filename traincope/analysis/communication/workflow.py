@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from traincope.analysis.communication.job_activity import JobActivity, RankActivity, WaitsFor, job_activity
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.errors import UsageError
 from traincope.timeline import Timeline
+from traincope.timeline.intervals.union import Union
 
 
 class Analysed(Protocol):
@@ -32,6 +35,8 @@ class Job:
     num_steps: int
     wait_ratio: float | None
     """Share of its step time in which its ranks wait for other jobs; None: it has no step."""
+    alone: bool
+    """No other of the jobs recorded while it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +50,10 @@ class JobWait:
     """Sum over the waiting job's ranks and steps."""
     ratio: float
     """Share of the waiting job's step time."""
+    recorded_ratio: float
+    """Share of these waits in which a run of the awaited role recorded."""
     worked_ratio: float | None
-    """Share of these waits in which the awaited job worked: mean over its ranks. None: it is not among the runs, or it
-    has no record of that time.
-    """
+    """Share in which it worked: mean over its ranks that recorded then. None: it has no record of these waits."""
     waited_ratio: float | None
     """Share in which it waited for other jobs itself."""
 
@@ -73,50 +78,73 @@ def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:
     names = {job.workflow for job in jobs if job.workflow}
     if len(names) > 1:
         raise UsageError(f"the runs belong to different workflows: {', '.join(sorted(names))}; report each by itself")
-    ranks = {role: job.ranks for role, job in zip(roles, jobs, strict=True)}
+    ranks: dict[str, tuple[RankActivity, ...]] = {}
+    for job in jobs:
+        ranks[_declared(job)] = ranks.get(_declared(job), ()) + job.ranks
     found = [wait for role, job in zip(roles, jobs, strict=True) for wait in _waits(role, job, ranks)]
     return Workflow(
         name=names.pop() if names else None,
-        jobs=tuple(_job(role, job) for role, job in zip(roles, jobs, strict=True)),
+        jobs=tuple(_job(role, job, jobs) for role, job in zip(roles, jobs, strict=True)),
         waits=tuple(sorted(found, key=lambda wait: -wait.ratio)),
     )
 
 
 def _roles(jobs: Sequence[JobActivity]) -> tuple[str, ...]:
-    """Return the role of each run; its id if it has none. A role that several runs have gets their ids."""
-    roles = [job.role or job.run_id for job in jobs]
+    """Return the name of each run. A role that several runs have, because a job was relaunched, gets their ids."""
+    roles = [_declared(job) for job in jobs]
     counts = Counter(roles)
     return tuple(role if counts[role] == 1 else f"{role} ({job.run_id})" for role, job in zip(roles, jobs, strict=True))
 
 
-def _job(role: str, job: JobActivity) -> Job:
+def _declared(job: JobActivity) -> str:
+    """Return the name by which other jobs wait for it: its role, or its id."""
+    return job.role or job.run_id
+
+
+def _job(role: str, job: JobActivity, jobs: Sequence[JobActivity]) -> Job:
+    recorded = _recorded(job.ranks)
+    others = (_recorded(other.ranks) for other in jobs if other is not job)
     return Job(
         role=role,
         run_id=job.run_id,
         num_ranks=job.num_ranks,
         num_steps=job.num_steps,
         wait_ratio=job.waited_ns / job.wall_ns if job.wall_ns else None,
+        alone=not any(other.covered_ns(recorded.starts_ns, recorded.ends_ns).any() for other in others),
     )
 
 
 def _waits(role: str, job: JobActivity, ranks: Mapping[str, tuple[RankActivity, ...]]) -> Iterator[JobWait]:
     for awaited, waits in job.waits.items():
-        worked, waited = _meanwhile(waits, ranks.get(awaited, ()))
+        recorded, worked, waited = _meanwhile(waits, ranks.get(awaited, ()))
         yield JobWait(
             waiting=role,
             awaited=awaited,
             ns=waits.ns,
             ratio=waits.ns / job.wall_ns,
+            recorded_ratio=recorded,
             worked_ratio=worked,
             waited_ratio=waited,
         )
 
 
-def _meanwhile(waits: WaitsFor, ranks: Sequence[RankActivity]) -> tuple[float | None, float | None]:
-    """Shares of the waits for a job in which its ranks worked, and in which they waited for jobs themselves.
+def _meanwhile(waits: WaitsFor, ranks: Sequence[RankActivity]) -> tuple[float, float | None, float | None]:
+    """Shares of the waits for a job in which it recorded, in which it worked, and in which it waited for jobs itself.
 
-    It costs as much as there are waits, times the ranks of the awaited job: each needs one search for all waits.
+    `ranks`: those of all its runs. It costs as much as there are waits, times the ranks: each needs one search for all
+    waits.
     """
     within = [each.shares_ns(waits.starts_ns, waits.ends_ns) for each in ranks]
-    recorded, worked, waited = (sum(shares) for shares in zip(*within, strict=True)) if within else (0, 0, 0)
-    return (worked / recorded, waited / recorded) if recorded else (None, None)
+    rank_ns, worked_ns, waited_ns = (sum(shares) for shares in zip(*within, strict=True)) if within else (0, 0, 0)
+    if not rank_ns:
+        return 0.0, None, None
+    recorded_ns = int(_recorded(ranks).covered_ns(waits.starts_ns, waits.ends_ns).sum())
+    recorded = recorded_ns / int((waits.ends_ns - waits.starts_ns).sum())
+    return recorded, recorded * worked_ns / rank_ns, recorded * waited_ns / rank_ns
+
+
+def _recorded(ranks: Sequence[RankActivity]) -> Union:
+    """Return the time in which any of the ranks recorded."""
+    never = np.empty(0, dtype=np.int64)
+    starts_ns = np.concatenate([never, *(rank.recorded.starts_ns for rank in ranks)])
+    return Union.of(starts_ns, np.concatenate([never, *(rank.recorded.ends_ns for rank in ranks)]))

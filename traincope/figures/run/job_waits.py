@@ -54,4 +54,6 @@ def _parts(wait: JobWait) -> dict[str, float]:
     if wait.worked_ratio is None or wait.waited_ratio is None:
         return {UNKNOWN: wait.ratio}
     worked, waited = wait.ratio * wait.worked_ratio, wait.ratio * wait.waited_ratio
-    return {WORKED: worked, WAITED: waited, REST: max(wait.ratio - worked - waited, 0.0)}
+    recorded = wait.ratio * wait.recorded_ratio
+    rest = max(recorded - worked - waited, 0.0)
+    return {WORKED: worked, WAITED: waited, REST: rest, UNKNOWN: wait.ratio - recorded}

@@ -12,6 +12,8 @@ class WorkflowJob(TypedDict):
     num_steps: int
     wait_ratio: float | None
     """Share of its step time in which its ranks wait for other jobs; null: it has no step."""
+    alone: bool
+    """No other of the jobs recorded while it did."""
 
 
 class JobWait(TypedDict):
@@ -21,8 +23,10 @@ class JobWait(TypedDict):
     """Sum over the waiting job's ranks and steps."""
     ratio: float
     """Share of the waiting job's step time."""
+    recorded_ratio: float
+    """Share of these waits in which a run of the awaited role recorded."""
     worked_ratio: float | None
-    """Share of these waits in which the awaited job worked; null: it is not among the runs, or not recorded then."""
+    """Share in which it worked; null: it has no record of these waits."""
     waited_ratio: float | None
     """Share in which it waited for other jobs itself."""
 

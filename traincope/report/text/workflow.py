@@ -11,8 +11,10 @@ from traincope.report.text.layout.lines import INDENT, Trimmed, indented, table,
 from traincope.units import MISSING, share
 
 NO_WAIT = "No wait is recorded: put the waits of the training loops into traincope.wait_for(role)."
-MOSTLY = 0.5
-"""Share of a wait from which what the awaited job did then explains it."""
+MOSTLY = 2 / 3
+"""Share of a wait from which one thing that the awaited job did then explains it: twice all others."""
+NAMED = 0.01
+"""Share of a wait from which time without records is named."""
 
 
 def workflow_document(workflow: Workflow, reports: Sequence[schema.Document]) -> schema.Workflow:
@@ -29,7 +31,7 @@ def render_workflow(workflow: Workflow, console: Console) -> None:
     """Print the jobs and their waits for each other. The report of each job is printed by `render`."""
     head = Text("JOBS THAT WORK TOGETHER", style="bold")
     console.print(head.append_text(text(f"  {workflow.name}" if workflow.name else "", style="not bold dim")))
-    for renderable in (_jobs(workflow), indented(_lines(workflow))):
+    for renderable in (_jobs(workflow), indented(map(text, sentences(workflow)))):
         console.print(Trimmed(renderable), end="")
 
 
@@ -41,24 +43,33 @@ def _jobs(workflow: Workflow) -> RenderableType:
     return rows
 
 
-def _lines(workflow: Workflow) -> Iterator[Text]:
+def sentences(workflow: Workflow) -> Iterator[str]:
+    """The waits, and the jobs that have none of the others to compare with. One sentence each."""
     if not workflow.waits:
-        yield text(NO_WAIT)
-    for wait in workflow.waits:
-        yield text(wait_sentence(wait))
+        yield NO_WAIT
+    yield from map(_wait_sentence, workflow.waits)
+    if len(workflow.jobs) > 1:
+        yield from (f"{job.role} ran while no other of these jobs did." for job in workflow.jobs if job.alone)
 
 
-def wait_sentence(wait: JobWait) -> str:
+def _wait_sentence(wait: JobWait) -> str:
     """One sentence: the share of the wait, what the awaited job did then, and what to do."""
-    return f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time: {_meanwhile(wait)}"
+    return f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time: {_meanwhile(wait)}."
 
 
 def _meanwhile(wait: JobWait) -> str:
     if wait.worked_ratio is None or wait.waited_ratio is None:
         return f"{wait.awaited} has no records of that time here"
+    absent = 1 - wait.recorded_ratio
     did = f"{wait.awaited} then works {share(wait.worked_ratio)} and waits for other jobs {share(wait.waited_ratio)}"
+    if absent >= NAMED:
+        did = f"{did}, and has no records of {share(absent)}"
     if wait.worked_ratio >= MOSTLY:
-        return f"{did}. It sets the pace: give it more GPUs, or let {wait.waiting} work ahead"
+        return f"{did}. Its work takes the time: give it more GPUs, or let {wait.waiting} work ahead"
     if wait.waited_ratio >= MOSTLY:
-        return f"{did}. Both wait: what passes between them takes the time"
-    return f"{did}. Look at what {wait.awaited} does outside of its steps"
+        return f"{did}. Both wait: look at which job {wait.awaited} waits for, and at what passes between the jobs"
+    if absent >= MOSTLY:
+        return f"{did}. Look at whether {wait.awaited} ran then"
+    if wait.recorded_ratio - wait.worked_ratio - wait.waited_ratio >= MOSTLY:
+        return f"{did}. Look at what {wait.awaited} does outside of its steps"
+    return f"{did}. None of these takes most of the wait"

@@ -39,6 +39,21 @@ class RunInfo:
     """True if the run was imported from records of another tool. A missing rank then only means that it was not given.
     """
 
+    @property
+    def workflow(self) -> str | None:
+        """Name that jobs which work together share; None without one."""
+        return self._text("workflow")
+
+    @property
+    def role(self) -> str | None:
+        """Name of this job among them; None without one."""
+        return self._text("role")
+
+    def _text(self, setting: str) -> str | None:
+        """`describe(workflow=7)` and TRAINCOPE_WORKFLOW=7 give the same name."""
+        value = self.settings.get(setting)
+        return None if value in (None, "") else str(value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:

@@ -11,7 +11,7 @@ from traincope.analysis.communication.job_activity import JobActivity
 from traincope.analysis.communication.workflow import Workflow, workflow_of
 from traincope.figures.run.job_ledgers import job_ledgers
 from traincope.figures.run.job_waits import job_waits
-from traincope.report.text.workflow import NO_WAIT, wait_sentence, workflow_document
+from traincope.report.text.workflow import sentences, workflow_document
 from traincope.viewer.components import absent, plain, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -81,10 +81,8 @@ def _table(asked: Asked, together: Workflow, positions: Sequence[int]) -> Compon
 
 
 def _waits(asked: Asked, together: Workflow) -> list[Component]:
-    if not together.waits:
-        return [absent(NO_WAIT)]
-    sentences = html.Ul([html.Li(plain(wait_sentence(wait))) for wait in together.waits])
-    return [asked.graph(job_waits(together.waits)), sentences]
+    listed = html.Ul([html.Li(plain(sentence)) for sentence in sentences(together)])
+    return [asked.graph(job_waits(together.waits)), listed] if together.waits else [listed]
 
 
 PAGE = Page(slug="jobs", title="Jobs", needs=Needs.ANALYSIS, render=render)
