@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from traincope.errors import TraincopeError
+from traincope.errors import TraincopeError, UsageError
 from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
@@ -86,7 +86,12 @@ def list_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None =
 
 
 def find_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None = None) -> Iterator[Path]:
-    """Yield run directories. It follows no links. `unreadable` gets the error of each directory that it skips."""
+    """Yield run directories. It follows no links. `unreadable` gets the error of each directory that it skips.
+
+    Raises UsageError if `directory` is not a directory.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give one with runs below it")
     base = len(directory.parts)
     for name, folders, files in os.walk(directory, onerror=unreadable):
         path = Path(name)

@@ -45,16 +45,29 @@ def parse_numbered(lines: Iterable[str]) -> dict[int, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object. Raises RunDirectoryError if it does not."""
     try:
-        raw = _loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"{path} is missing; copy it from its host, unless the process ended before it wrote the file"
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} cannot be read: {error}; restore it from a copy of the run") from error
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    return parse_object(text, place=path)
+
+
+def parse_object(text: str, *, place: str | Path) -> dict[str, Any]:
+    """Decode a JSON object. `place`: of its file, for the message. Raises RunDirectoryError if it is damaged."""
+    try:
+        raw = _loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(place, error) from error
     if not isinstance(raw, dict):
-        raise RunDirectoryError(f"{path} does not hold a JSON object; restore it from a copy of the run")
+        raise RunDirectoryError(f"{place} does not hold a JSON object; restore it from a copy of the run")
     return raw
+
+
+def _damaged(place: str | Path, error: Exception) -> RunDirectoryError:
+    return RunDirectoryError(f"{place} cannot be read: {error}; restore it from a copy of the run")
 
 
 def parse(text: str) -> Any:

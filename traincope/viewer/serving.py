@@ -42,9 +42,9 @@ def serve(
 ) -> None:
     """Serve until interrupted; calls `started` with the address. Raises as `listening`."""
     server = bound(library, port=port, host=host, access=access)
-    library.refresh()
-    started(address_of(server, host=host, access=access))
     try:
+        library.refresh()
+        started(address_of(server, host=host, access=access))
         server.serve_forever()
     finally:
         library.close()

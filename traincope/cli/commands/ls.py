@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.cli.answers import add_format
-from traincope.errors import UsageError
 from traincope.printable import printable
 from traincope.record.session.identity import DEFAULT_ROOT
 from traincope.report.run_list import ListedRun, RunState, list_runs
@@ -51,8 +50,6 @@ class Ls:
     def run(self, arguments: argparse.Namespace) -> int:
         url = url_of(arguments.directory)
         directory = arguments.directory if url is None else copies_below(url)
-        if not directory.is_dir():
-            raise UsageError(f"{directory} is not a directory; give one with runs below it")
         unreadable: list[OSError] = []
         runs = list(list_runs(directory, unreadable=unreadable.append))
         if unreadable:

@@ -88,7 +88,7 @@ class Report:
         with workers_of(arguments).executor() as executor:
             runs = [open_run(run, executor=executor) for run in arguments.run_directories]
         analyses = [analyze(run) for run in runs]
-        if len(analyses) > 1:
+        if len(analyses) > 1 or (arguments.workflow and arguments.format != HTML and arguments.what_if is None):
             text = _workflow_text(analyses, arguments)
         elif arguments.what_if is None:
             text = _report_text(analyses[0], arguments)
@@ -101,7 +101,7 @@ class Report:
 def _by_rows(arguments: argparse.Namespace) -> bool:
     first, *others = arguments.run_directories
     prices = (arguments.price_per_gpu_hour, arguments.price_per_kwh)
-    unfit = bool(others) or arguments.format == HTML or arguments.what_if is not None
+    unfit = bool(others or arguments.workflow) or arguments.format == HTML or arguments.what_if is not None
     unfit |= arguments.brief or any(price is not None for price in prices)
     if arguments.detail == "auto":
         return not unfit and is_for_rows(first)

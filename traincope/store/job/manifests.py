@@ -96,7 +96,11 @@ class RankInfo:
 
 def read_run_info(root: Path) -> RunInfo:
     """Read `run.json`. Raises VersionError, or RunDirectoryError if it cannot be read."""
-    raw = read_object(root / RUN_FILE)
+    return parse_run_info(read_object(root / RUN_FILE), root=root)
+
+
+def parse_run_info(raw: Mapping[str, Any], *, root: str | Path) -> RunInfo:
+    """Decode `run.json`. `root`: path or URL of the run, for the message. Raises as `read_run_info`."""
     version = raw.get("version")
     if version not in READABLE_VERSIONS:
         raise VersionError(
@@ -118,7 +122,7 @@ def read_run_info(root: Path) -> RunInfo:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunDirectoryError(
-            f"{root / RUN_FILE} has a missing or damaged value: {error}; restore it from a copy of the run"
+            f"{root}/{RUN_FILE} has a missing or damaged value: {error}; restore it from a copy of the run"
         ) from error
 
 

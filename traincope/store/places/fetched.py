@@ -74,8 +74,8 @@ def local_copy(place: str | Path, *, needs: Needs = Needs.RECORDS) -> Path:
 def copies_below(place: str, *, needs: Needs = Needs.LIST) -> Path:
     """Return a directory with copies of all runs directly below a URL, or of the run behind it. Raises as above."""
     remote = RemoteFiles(place)
-    runs = _runs(remote)
-    if runs == [""]:
+    runs = _manifests(remote)
+    if list(runs) == [""]:
         return fetch(remote, needs=needs).directory
     directory = _cache(remote.url) / "runs"
     make_directory(directory, exist_ok=True)
@@ -84,6 +84,15 @@ def copies_below(place: str, *, needs: Needs = Needs.LIST) -> Path:
     for run in runs:
         fetch(RemoteFiles(f"{remote.url}/{run}"), needs=needs, to=directory / run)
     return directory
+
+
+def manifests_below(place: str) -> dict[str, str]:
+    """Return URL -> `run.json` of all runs directly below a URL, or of the run behind it. Raises as above.
+
+    It makes no copies, and reads one small file per run.
+    """
+    remote = RemoteFiles(place)
+    return {f"{remote.url}/{run}".rstrip("/"): manifest for run, manifest in _manifests(remote).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +203,7 @@ def _check_names(listed: Mapping[str, RemoteFile], url: str) -> None:
 
 def _run_below(remote: RemoteFiles) -> str:
     """Name of the only run below the URL; empty if the URL itself is that of a run."""
-    runs = _runs(remote)
+    runs = list(_manifests(remote))
     if len(runs) == 1:
         return runs[0]
     if runs:
@@ -205,18 +214,20 @@ def _run_below(remote: RemoteFiles) -> str:
     )
 
 
-def _runs(remote: RemoteFiles) -> list[str]:
-    if _has_manifest(remote, ""):
-        return [""]
-    return [name for name in remote.folders() if not name.startswith(".") and _has_manifest(remote, f"{name}/")]
+def _manifests(remote: RemoteFiles) -> dict[str, str]:
+    """Name -> `run.json` of the runs directly below the URL; the name is empty if the URL itself is that of a run."""
+    manifest = _manifest(remote, "")
+    if manifest is not None:
+        return {"": manifest}
+    names = [name for name in remote.folders() if not name.startswith(".")]
+    return {name: manifest for name in names if (manifest := _manifest(remote, f"{name}/")) is not None}
 
 
-def _has_manifest(remote: RemoteFiles, prefix: str) -> bool:
+def _manifest(remote: RemoteFiles, prefix: str) -> str | None:
     try:
-        remote.read(f"{prefix}{RUN_FILE}")
+        return remote.read(f"{prefix}{RUN_FILE}").decode(errors="replace")
     except (FileNotFoundError, IsADirectoryError):
-        return False
-    return True
+        return None
 
 
 def _cache(url: str) -> Path:
