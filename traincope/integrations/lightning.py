@@ -27,7 +27,9 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
         `tokens`: number of tokens of a batch of this rank; None if unknown.
         """
-        self._recording, self._tokens, self._new_values = Recording(run), tokens, NewValues()
+        self._recording = Recording(run)
+        self._tokens = tokens
+        self._new_values = NewValues()
 
     def setup(self, _trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":

@@ -23,8 +23,10 @@ class TorchTitanMetrics:
 
     def __init__(self, trainer: Any, run: Run | None = None) -> None:
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already."""
-        self._processor, self._tokens = trainer.metrics_processor, 0
-        self._recording, self._ranks_per_token = Recording(run), trainer.parallel_dims.non_data_parallel_size
+        self._processor = trainer.metrics_processor
+        self._tokens = 0
+        self._ranks_per_token = trainer.parallel_dims.non_data_parallel_size
+        self._recording = Recording(run)
         names = {"trainer": f"torchtitan {version('torchtitan')}", "model": type(trainer.model_parts[0]).__name__}
         self._recording.begin(names)
         self._recording.train(step=trainer.step)
@@ -55,5 +57,7 @@ class TorchTitanMetrics:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """The Trainer counts in its processor."""
-        put = super().__setattr__ if name in self.__slots__ else self._processor.__setattr__
-        put(name, value)
+        if name in self.__slots__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._processor, name, value)

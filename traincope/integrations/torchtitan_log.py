@@ -36,11 +36,15 @@ class SpanHandler(logging.Handler):
     def _take_record(self, record: Any) -> None:
         kind: str = record.log_type_name
         name = kind.removesuffix(BEGIN if kind.endswith(BEGIN) else END)
-        spans = self._open.setdefault((threading.get_ident(), record.task_name, name), [])
+        place = threading.get_ident(), record.task_name, name
         if kind == VALUE:
             traincope.log(**{record.event_name: record.value})
         elif kind.endswith(BEGIN):
-            spans.append(traincope.span(name))
-            spans[-1].__enter__()
-        elif kind.endswith(END) and spans:
+            span = traincope.span(name)
+            self._open.setdefault(place, []).append(span)
+            span.__enter__()
+        elif kind.endswith(END) and place in self._open:
+            spans = self._open[place]
             spans.pop().__exit__(None, None, None)
+            if not spans:
+                del self._open[place]

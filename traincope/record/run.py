@@ -143,7 +143,7 @@ class Run:
         if self._recorder is not None:
             _mark_step(self._recorder)
 
-    def log(self, **values: Any) -> None:
+    def log(self, /, **values: Any) -> None:
         """Put numbers of this step on the timeline: `run.log(loss=loss, grad_norm=norm)`.
 
         A value may be a tensor of one element. From a GPU it is copied without waiting for the device.
