@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,19 @@ def test_a_checkout_without_installation_has_no_live_exporters() -> None:
     assert names == ["('otlp', 'prometheus', 'tensorboard')\n", "()\n"]
 
 
-def test_missing_live_exporters_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "entry_points", lambda **_: [])
+@pytest.mark.parametrize(("names", "others"), [((), ""), (("kafka",), "; another package has kafka")])
+def test_missing_live_exporters_are_a_note(
+    names: tuple[str, ...], others: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [EntryPoint(name, "their_package:start", installed.LIVE_GROUP) for name in names]
+    monkeypatch.setattr(installed, "entry_points", lambda **_: points)
     (finding,) = (each for each in examine_software() if each.name == "live exporters")
-    assert (finding.state, finding.fact, finding.advice) == (State.NOTE, installed.NO_EXPORTERS, installed.INSTALL)
+    assert (finding.state, finding.advice) == (State.NOTE, installed.INSTALL)
+    assert finding.fact == f"{installed.NO_EXPORTERS}{others}"
+    python = sys.executable
+    assert finding.advice == (
+        f"install it: {python} -m pip install traincope; or from its checkout: {python} -m pip install -e ."
+    )
 
 
 @pytest.mark.parametrize(

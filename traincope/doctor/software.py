@@ -8,7 +8,7 @@ from pathlib import Path
 
 import traincope
 from traincope.doctor.finding import Finding, note, ok
-from traincope.metrics.installed import INSTALL, NO_EXPORTERS, installed_exporters
+from traincope.metrics.installed import INSTALL, NO_EXPORTERS, SCRAPED, installed_exporters
 
 
 def examine_software() -> tuple[Finding, ...]:
@@ -21,10 +21,13 @@ def examine_software() -> tuple[Finding, ...]:
 
 
 def _exporters() -> Finding:
+    """A package of others may add exporters to a checkout of traincope that is not installed."""
     names = installed_exporters()
-    if not names:
-        return note("live exporters", NO_EXPORTERS, do=INSTALL)
-    return ok("live exporters", ", ".join(names))
+    listed = ", ".join(names)
+    if SCRAPED not in names:
+        others = f"; another package has {listed}" if names else ""
+        return note("live exporters", f"{NO_EXPORTERS}{others}", do=INSTALL)
+    return ok("live exporters", listed)
 
 
 def _torch() -> tuple[Finding, ...]:

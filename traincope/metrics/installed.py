@@ -1,4 +1,4 @@
-"""Names of the installed exporters of running jobs. A checkout that is not installed has none.
+"""Names of the installed exporters of running jobs. A checkout that is not installed has none of its own.
 
 Python finds entry points in the metadata that an installation writes.
 """
@@ -7,8 +7,12 @@ import sys
 from importlib.metadata import entry_points
 
 LIVE_GROUP = "traincope.live_exporters"
-NO_EXPORTERS = "traincope is not installed in this Python, so no metrics of a running job are served or sent"
-INSTALL = f"install it with {sys.executable} -m pip install traincope; in its checkout, -e ."
+SCRAPED = "prometheus"
+"""Name of the exporter whose URL is written to the target file. Each installation of traincope has it."""
+NO_EXPORTERS = "traincope is not installed in this Python, so it serves and sends no metrics of a running job itself"
+INSTALL = (
+    f"install it: {sys.executable} -m pip install traincope; or from its checkout: {sys.executable} -m pip install -e ."
+)
 
 
 def installed_exporters() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from traincope.live.metrics.state import State, advance, begin
 from traincope.live.serve import discovery
 from traincope.live.serve.exporters import Following, Origin, Running, Source, Start, live_exporters
 from traincope.live.window import Window
-from traincope.metrics.installed import INSTALL, NO_EXPORTERS
+from traincope.metrics.installed import INSTALL, NO_EXPORTERS, SCRAPED
 from traincope.metrics.labels import placement
 from traincope.metrics.sample import Sample
 from traincope.record.instrumentation.guard import guard
@@ -28,9 +28,6 @@ from traincope.store.reading import earlier_attempts
 from traincope.store.side_tables.rows import Row, read_rows
 
 logger = logging.getLogger(__name__)
-
-SCRAPED = "prometheus"
-"""The exporter whose URL is written to the target file."""
 
 
 class Exporting:
@@ -93,7 +90,7 @@ class Exporting:
 
     def _start(self, run: Path, origin: Origin) -> None:
         exporters = tuple(live_exporters())
-        if not exporters:
+        if SCRAPED not in dict(exporters):
             logger.warning("%s: %s", NO_EXPORTERS, INSTALL)
         for name, load in exporters:
             running = _start_exporter(name, load, self.samples, origin=origin, environment=self._environment)
