@@ -51,7 +51,7 @@ def thin_rows(directory: Path, *, rank: int) -> int:
             content = gzip.compress(b"".join(map(line_of, thinned[:cut])), COMPRESSION, mtime=0)
             write_whole(directory / OLD_ROWS_FILE, content)
         write_whole(path, b"".join(map(line_of, thinned[cut:])))
-        # The time of the last step: a hang is over once rows are newer than its notice.
+        # The time of the last step: `ls` takes a run of another host for silent by the age of its rows.
         os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
     return len(rows) - len(thinned)
 
