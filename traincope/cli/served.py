@@ -65,7 +65,6 @@ def serve_viewer(
             )
     from traincope.viewer.library.library import Library
     from traincope.viewer.library.preparing import cache_directory
-    from traincope.viewer.serving import serve
 
     access = access_of(arguments)
     library = Library(runs, cache=cache_directory(), price_per_gpu_hour=price_per_gpu_hour)
@@ -77,10 +76,15 @@ def serve_viewer(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        library.refresh()  # the child process begins to read while this one loads the pages
+        from traincope.viewer.serving import serve
+
         with _progress_shown(library):
             serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
     except KeyboardInterrupt:
         print()
+    finally:
+        library.close()
     return 0
 
 

@@ -1,5 +1,6 @@
 """Steady growth of a rank's memory over the steps, and the step at which it is exhausted."""
 
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
@@ -31,10 +32,17 @@ def slope(steps: Ints, values: Ints) -> float:
     Samples need not be of every step: a run with sampled windows has none between them.
     """
     chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), MAX_POINTS)).astype(np.int64))
-    first, second = np.triu_indices(len(chosen), k=1)
+    first, second = _pairs(len(chosen))
     apart = steps[chosen[second]] - steps[chosen[first]]
     grown = (values[chosen[second]] - values[chosen[first]])[apart > 0]
     return float(np.median(grown / apart[apart > 0])) if len(grown) else 0.0
+
+
+@lru_cache(maxsize=8)
+def _pairs(count: int) -> tuple[Ints, Ints]:
+    """Return the positions of all pairs among so many points. Ranks mostly have the same number."""
+    first, second = np.triu_indices(count, k=1)
+    return first, second
 
 
 def grows(steps: Ints, values: Ints) -> bool:

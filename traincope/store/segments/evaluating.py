@@ -19,8 +19,11 @@ def evaluation_intervals(main: NDArray[np.void], *, last_ns: int) -> NDArray[np.
 
     An open record lasts until `last_ns`.
     """
+    evaluating = main["phase"] == Phase.EVALUATION
+    if not evaluating.any():
+        return np.empty((0, 2), dtype=np.int64)
     on_host = main["flags"] & Flag.DEVICE == 0
-    forwards = main[on_host & (main["phase"] == Phase.EVALUATION) & np.isin(main["kind"], (Kind.PHASE, Kind.ACTION))]
+    forwards = main[on_host & evaluating & np.isin(main["kind"], (Kind.PHASE, Kind.ACTION))]
     forwards = forwards[np.argsort(forwards["start_ns"], kind="stable")]
     if not len(forwards):
         return np.empty((0, 2), dtype=np.int64)
