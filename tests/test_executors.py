@@ -28,10 +28,10 @@ def work(value):
     print(os.getpid() != own, sum(big), value(), flush=True)
 
 with alongside(work) as complete:
-    complete("told late")
+    complete("a late value")
 print("after")
 """
-    assert output_of(body) == ["True 499500 told late", "after"]
+    assert output_of(body) == ["True 499500 a late value", "after"]
 
 
 def test_an_error_of_the_work_is_raised_in_the_block() -> None:
@@ -53,7 +53,7 @@ for work in (late, early):
     assert output_of(body) == ["/nowhere/late", "/nowhere/early"]
 
 
-def test_a_killed_process_and_a_failed_block_are_told_apart() -> None:
+def test_a_killed_process_and_a_failed_block_raise_different_errors() -> None:
     body = """
 def die(value):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -82,6 +82,36 @@ def test_a_collective_and_its_stall_share_lane_and_instance(tmp_path: Path) -> N
     assert [tiles.header.groups[at].ranks for at in spans["group"]] == [(0, 1), (0, 1)]
 
 
+def test_spans_of_many_lanes_at_the_time_of_day_stay_apart(tmp_path: Path) -> None:
+    """All lanes of a rank are cut at once. Times since 1970 are so long that few of them fit into 64 bits."""
+    now = 1_764_000_000_000_000_000
+    called = build.collective(now + 50, now + 60)
+    phases = (Phase.FORWARD, Phase.DATA_WAIT, Phase.CHECKPOINT_STALL, Phase.GC)
+    records = [build.phase(of, now + 10 * at, now + 10 * at + 10, at=0) for at, of in enumerate(phases)]
+    acted = build.action("F", now + 40, now + 50, stage=0, microbatch=0)
+    rank = build.rank(0, build.step(0, now, now + 100), *records, acted, called, groups=[GROUP])
+    tiles = tiles_of(build.timeline(rank), tmp_path / "t")
+    assert {lane.lane: (pieces(tiles, lane), lane.lines) for lane in tiles.header.rows} == {
+        "steps": ([(0, 100, "step")], 1),
+        "compute": ([(0, 10, "forward")], 1),
+        "data": ([(10, 20, "data_wait")], 1),
+        "checkpoint": ([(20, 30, "checkpoint_stall")], 1),
+        "host": ([(30, 40, "gc")], 1),
+        "pipeline": ([(40, 50, "forward")], 1),
+        "comm fsdp": ([(50, 60, "overlapped[fsdp]")], 1),
+        "activity": (
+            [
+                (0, 10, "forward"),
+                (10, 20, "data_wait"),
+                (20, 30, "checkpoint_stall"),
+                (30, 40, "gc"),
+                (40, 50, "forward"),
+            ],
+            1,
+        ),
+    }
+
+
 def test_an_open_span_lasts_until_its_ranks_last_instant(tmp_path: Path) -> None:
     hung = build.rank(0, build.phase(Phase.FORWARD, 0, 30), build.phase(Phase.BACKWARD, 30, OPEN), ending=None)
     tiles = tiles_of(build.timeline(hung), tmp_path / "t")
