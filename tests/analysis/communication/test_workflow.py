@@ -146,6 +146,11 @@ def test_the_awaited_job_worked_or_waited_itself() -> None:
     assert not any(job.alone for job in together.jobs)
 
 
+def test_a_wait_too_short_to_matter_has_no_advice() -> None:
+    together = workflow([run("trainer", steps(("actor", 4), ("forward", 996))), run("actor", steps(("forward", 1000)))])
+    assert list(sentences(together)) == ["trainer waits for actor 0.4 % of its step time."]
+
+
 def test_what_a_job_without_records_did_is_unknown() -> None:
     (wait,) = workflow([run("trainer", steps(("actor", 40), ("forward", 60)))]).waits
     assert (wait.recorded_ratio, wait.worked_ratio, wait.waited_ratio) == (0.0, None, None)
@@ -263,6 +268,7 @@ def test_two_real_jobs_wait_for_each_other(tmp_path: Path, capsys: pytest.Captur
     document = json.loads(capsys.readouterr().out)
     assert document["name"] == "in turns"
     assert [report["run"]["steps"] for report in document["reports"]] == [3, 3]
+    assert [job["num_steps"] for job in document["jobs"]] == [3, 3]
     assert {(wait["waiting"], wait["awaited"]) for wait in document["waits"]} == {
         ("trainer", "actor"),
         ("actor", "trainer"),

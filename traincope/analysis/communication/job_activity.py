@@ -56,6 +56,7 @@ class JobActivity:
     run_id: str
     num_ranks: int
     num_steps: int
+    """Timed steps: those of the ledger's shares."""
     waited_ns: int
     """Waits for other jobs, over ranks and timed steps."""
     wall_ns: int
@@ -79,7 +80,7 @@ def job_activity(timeline: Timeline, ledger: Ledger) -> JobActivity:
         role=info.role,
         run_id=info.id,
         num_ranks=info.world_size,
-        num_steps=max((len(rank.numbers) for rank in ledger.ranks), default=0),
+        num_steps=len({number for rank in ledger.ranks for number in rank.numbers[rank.timed].tolist()}),
         waited_ns=sum(ns for ns, _ in known),
         wall_ns=sum(wall_ns for _, wall_ns in known),
         waits=dict(_waits(timeline, ledger)),

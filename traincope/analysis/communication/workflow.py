@@ -33,6 +33,7 @@ class Job:
     run_id: str
     num_ranks: int
     num_steps: int
+    """Steps in the shares: the job's own report counts these too."""
     wait_ratio: float | None
     """Share of its step time in which its ranks wait for other jobs; None: it has no step."""
     alone: bool

@@ -13,7 +13,7 @@ from traincope.palette import colour, tint
 from traincope.units import share
 
 MIN_RATIO = 0.001
-"""Share of a step below which a term of no job is drawn."""
+"""Share of a step below which a part of no job is drawn."""
 TINTS = (0.0, 0.3, 0.5, 0.7)
 """Tints of the waits' colour, one per awaited job in turn."""
 

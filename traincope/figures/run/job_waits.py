@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from traincope.analysis.communication.workflow import JobWait
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.labels import label
+from traincope.figures.run.job_ledgers import MIN_RATIO
 from traincope.palette import GREY, PURPLE, SKY_BLUE, shade, tint
 from traincope.units import share
 
@@ -18,6 +19,7 @@ WORKED, WAITED, REST, UNKNOWN = (
 )
 COLOURS = {WORKED: SKY_BLUE, WAITED: shade(PURPLE, 0.3), REST: GREY, UNKNOWN: tint(GREY, 0.6)}
 MAX_NAME = 32
+SHARE = "share of the waiting job's step time"
 
 
 def job_waits(waits: Sequence[JobWait]) -> go.Figure:
@@ -37,14 +39,14 @@ def job_waits(waits: Sequence[JobWait]) -> go.Figure:
             hovertemplate="%{customdata[0]}<br>%{fullData.name}: %{customdata[1]} of step time<extra></extra>",
         )
         for did in COLOURS
-        if any(each.get(did) for each in parts)
+        if any(each.get(did, 0.0) > MIN_RATIO for each in parts)
     ]
     return canvas(
         traces,
         height=height_of(len(waits)),
         barmode="stack",
         bargap=0.25,
-        xaxis={"tickformat": ".0%", "range": [0, 1], "title": {"text": "share of the waiting job's step time"}},
+        xaxis={"tickformat": ".0%", "range": [0, 1], "ticklabeloverflow": "allow", "title": {"text": SHARE}},
         yaxis=named_rows(names),
     ).update_layout(legend_traceorder="normal")
 

@@ -10,6 +10,7 @@ class WorkflowJob(TypedDict):
     run_id: str
     num_ranks: int
     num_steps: int
+    """Steps in the shares: the job's own report counts these too."""
     wait_ratio: float | None
     """Share of its step time in which its ranks wait for other jobs; null: it has no step."""
     alone: bool

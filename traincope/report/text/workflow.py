@@ -14,7 +14,8 @@ NO_WAIT = "No wait is recorded: put the waits of the training loops into trainco
 MOSTLY = 2 / 3
 """Share of a wait from which one thing that the awaited job did then explains it: twice all others."""
 NAMED = 0.01
-"""Share of a wait from which time without records is named."""
+"""Share of step time from which a wait is explained, and share of the wait from which time without records is named.
+"""
 
 
 def workflow_document(workflow: Workflow, reports: Sequence[schema.Document]) -> schema.Workflow:
@@ -53,8 +54,9 @@ def sentences(workflow: Workflow) -> Iterator[str]:
 
 
 def _wait_sentence(wait: JobWait) -> str:
-    """One sentence: the share of the wait, what the awaited job did then, and what to do."""
-    return f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time: {_meanwhile(wait)}."
+    """The share of the wait; what the awaited job did then and what to do, if the share is worth it."""
+    waits = f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time"
+    return f"{waits}: {_meanwhile(wait)}." if wait.ratio >= NAMED else f"{waits}."
 
 
 def _meanwhile(wait: JobWait) -> str:
