@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.cli.answers import add_format
-from traincope.printable import printable
+from traincope.printable import printable, short
 from traincope.record.session.identity import DEFAULT_ROOT
 from traincope.report.run_list import ListedRun, RunState, list_runs
 from traincope.store.places.fetched import copies_below
@@ -25,7 +25,9 @@ from traincope.units import count, share
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
 RUN, VERDICT = "run", "verdict"
 WIDTHS = {"state": 8, "ranks": 6, "steps": 6, "MFU": 6, "goodput": 7, "start (UTC)": 16}
-"""Column -> its width. Names of runs have the rest of 80 characters, and verdicts what a wider terminal has more."""
+"""Column -> its width. Names of runs have the rest of 80 characters. What a wider terminal has more is for names that
+need it, and for verdicts.
+"""
 NARROW = 80
 NAME_WIDTH = NARROW - sum(width + 2 for width in WIDTHS.values())
 MIN_VERDICT = 20
@@ -72,13 +74,16 @@ def _place(run: ListedRun, directory: Path, url: str | None) -> str:
 
 def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
-    verdicts = console.width - NARROW - 2
-    widths = {RUN: NAME_WIDTH, **WIDTHS, **({VERDICT: verdicts} if verdicts >= MIN_VERDICT else {})}
+    names = [os.path.relpath(run.path, directory) for run in runs]
+    needed = max(len(printable(name)) for name in names) - NAME_WIDTH
+    more = min(max(needed, 0), max(console.width - NARROW, 0))
+    verdicts = console.width - NARROW - more - 2
+    widths = {RUN: NAME_WIDTH + more, **WIDTHS, **({VERDICT: verdicts} if verdicts >= MIN_VERDICT else {})}
     for column, width in widths.items():
         is_text = column in (RUN, "state", VERDICT)
         table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis", width=width)
-    for run in runs:
-        table.add_row(*_cells(run, directory)[: len(widths)])
+    for name, run in zip(names, runs, strict=True):
+        table.add_row(*_cells(short(name, max_length=widths[RUN]), run)[: len(widths)])
     if VERDICT in widths:
         console.print(table)
     else:
@@ -98,10 +103,11 @@ def _print_with_verdicts(table: Table, runs: Sequence[ListedRun], console: Conso
             console.print(Text(f"  {printable(run.problem or run.verdict or '')}"), soft_wrap=True)
 
 
-def _cells(run: ListedRun, directory: Path) -> tuple[str | Text, ...]:
+def _cells(name: str, run: ListedRun) -> tuple[str | Text, ...]:
+    """The end of a name, a launch's time, tells more than its middle."""
     start = run.started_wall_ns
     return (
-        printable(os.path.relpath(run.path, directory)),
+        name,
         Text(run.state.value, style=STYLES.get(run.state, "")),
         "-" if run.world_size is None else f"{run.world_size:,}",
         "-" if run.steps is None else f"{run.steps:,}",
