@@ -4,7 +4,9 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.live.node.test_agent import here
 from tests.live.recorded import dead_process, rank_of
 from tests.viewer.library.reading import Here, reread
+from traincope.live.serve import tile_handoff
 from traincope.live.serve.tile_handoff import TILE_BYTES_PER_RECORD, is_over, ship_tiles
 from traincope.store.layout import AGENT_LOG, RANK_FILE
 from traincope.tiles.storage import HEADER_FILE, open_tiles
@@ -119,13 +122,17 @@ def test_only_the_agent_of_rank_0_writes_tiles(tmp_path: Path) -> None:
     assert not (run / "tiles").exists()
 
 
-def test_a_host_with_a_run_directory_of_its_own_leaves_the_tiles_to_that_of_rank_0(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("elsewhere", [0, 3])
+def test_hosts_with_run_directories_of_their_own_write_no_tiles_and_do_not_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, elsewhere: int
 ) -> None:
+    """No agent sees all ranks, neither that of rank 0 nor another."""
     run = here("demo", tmp_path / "run")
-    shutil.rmtree(rank_of(run, 0))
+    shutil.rmtree(rank_of(run, elsewhere))
+    slept: list[float] = []
+    monkeypatch.setattr(tile_handoff, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
     assert ship_tiles(run, attempt=0, disk_budget_bytes=PLENTY) is None
-    assert caplog.messages == []
+    assert (caplog.messages, slept) == ([], [])
 
 
 @pytest.mark.parametrize(("sample", "budget"), [("demo", 1000), ("format-1", PLENTY)])

@@ -1,8 +1,8 @@
 """Tiles that the agent of a finished job leaves in the run directory, so that a viewer opens the run at once.
 
-The agent of rank 0 writes them once all ranks are over. It skips them if a rank of another host may still run, if they
-would take too much space, or if a viewer makes them in no time. Viewers then make the same tiles with the same
-functions.
+The agent of rank 0 writes them once all ranks are over. It skips them if a rank of another host may still run or has
+its directory elsewhere, if they would take too much space, or if a viewer makes them in no time. Viewers then make the
+same tiles with the same functions.
 """
 
 import logging
@@ -56,12 +56,13 @@ def ship_tiles(
 
 
 def wait_until_over(run: Path, attempt: int, *, within_seconds: float) -> bool:
-    """Wait until the job is over; False after the time limit, and on other hosts than rank 0's.
+    """Wait until the job is over; False after the time limit, on other hosts than rank 0's, whose agents would do the
+    same work, and at once if each host has a run directory of its own: no agent sees all ranks then.
 
-    Otherwise many agents would do the same work. Raises RunDirectoryError if the run cannot be read.
+    Raises RunDirectoryError if the run cannot be read.
     """
-    first = rank_directory(run, attempt=attempt, rank=0)
-    if not first.is_dir() or read_rank_info(first).host != this_host():  # each host may have a run directory of its own
+    ranks = [rank_directory(run, attempt=attempt, rank=rank) for rank in range(read_run_info(run).world_size)]
+    if not all(rank.is_dir() for rank in ranks) or read_rank_info(ranks[0]).host != this_host():
         return False
     until = time.monotonic() + within_seconds
     while not (over := is_over(run, attempt=attempt)) and time.monotonic() < until:
