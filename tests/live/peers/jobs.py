@@ -48,6 +48,7 @@ class Job:
     ) -> None:
         """`training`: module and its arguments after the run directory. `ranks`: per host."""
         self.hosts = hosts
+        self._work = Work(len(hosts))
         disks = {host.name: tmp_path / ("shared" if shared else host.name) for host in hosts}
         self.runs = {name: disk / "run" for name, disk in disks.items()}
         local = (tmp_path / LOCAL_RUN).parent
@@ -97,11 +98,24 @@ class Job:
 
     def cpu_seconds(self) -> float:
         """CPU time that the processes of all hosts took, the launchers', the ranks' and the agents'."""
-        return sum(host.cpu_seconds() for host in self.hosts)
+        return self._work.taken([host.cpu_seconds() for host in self.hosts])
 
     def all_logs(self) -> str:
         logs = [path.read_text() for path in self.logs.values() if path.exists()]
         return "\n".join([*logs, *(f"agent of {name}:\n{self.agent_log(name)}" for name in self.runs)])
+
+
+class Work:
+    """Work of several hosts, by readings that fall where a process ended, or its host was killed."""
+
+    def __init__(self, num_hosts: int) -> None:
+        self._before, self._taken = [0.0] * num_hosts, 0.0
+
+    def taken(self, readings: Sequence[float]) -> float:
+        """The sum of all rises so far."""
+        self._taken += sum(max(now - before, 0) for now, before in zip(readings, self._before, strict=True))
+        self._before = list(readings)
+        return self._taken
 
 
 class _Meter:

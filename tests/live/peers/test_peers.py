@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.peers.copies.test_witnessing import heard
+from tests.live.peers.jobs import Work
 from tests.live.processes import until
 from tests.live.recorded import rank_of, record
 from traincope.errors import ConfigError
@@ -342,3 +343,9 @@ def test_a_meeting_host_on_loopback_keeps_the_agent_on_loopback(host: str) -> No
 def test_an_impossible_setting_is_refused(variable: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         peer_settings({variable: value}, key=KEY)
+
+
+def test_the_work_of_hosts_never_falls() -> None:
+    """One host works 1 s each time. Of the other, a launcher that had taken 100 s ends, and a rank goes on."""
+    work = Work(2)
+    assert [work.taken(each) for each in ([50, 100], [51, 100], [52, 3], [53, 4])] == [150, 151, 152, 154]
