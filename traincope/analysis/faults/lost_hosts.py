@@ -79,12 +79,16 @@ def lost_hosts(timeline: Timeline) -> tuple[LostHost, ...]:
 
 
 def _decisive(notes: Sequence[Heard]) -> Heard:
-    """The note of several witnesses that decides about their host: one that took leave, then one of a closed
-    connection, then the longest silence. Times by different wall clocks do not order the last seconds.
+    """The note of several witnesses that decides about their host: one that took leave, by whatever clock. Otherwise,
+    of the latest notes, one of a closed connection, then the longest silence: times by different wall clocks do not
+    order the last seconds.
+
+    An agent takes leave once, at the end of its ranks. A second agent of the host in the same attempt, for ranks that
+    began after that, is not called lost then.
     """
     since_ns = max(heard.heard_wall_ns for heard in notes) - MAX_LATER_NS
-    latest = (heard for heard in notes if heard.heard_wall_ns >= since_ns)
-    return max(latest, key=lambda heard: (heard.farewell, heard.closed, heard.silent_ns))
+    deciding = [heard for heard in notes if heard.farewell or heard.heard_wall_ns >= since_ns]
+    return max(deciding, key=lambda heard: (heard.farewell, heard.closed, heard.silent_ns))
 
 
 def unexplained(hosts: Iterable[LostHost], hangs: Sequence[Hang]) -> Iterator[LostHost]:
