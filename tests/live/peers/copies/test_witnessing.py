@@ -11,6 +11,7 @@ import pytest
 from traincope.errors import ServerError
 from traincope.live.peers.copies import witnessing
 from traincope.live.peers.copies.copying import RankCopy
+from traincope.live.peers.copies.histories import Histories
 from traincope.live.peers.copies.witnessing import (
     ALIVE,
     COPY,
@@ -24,6 +25,7 @@ from traincope.live.peers.copies.witnessing import (
 from traincope.live.peers.network.channel import Message
 from traincope.live.peers.network.members import Member, Members, read_member, read_notes, write_note
 from traincope.store.job.witness import Heard, witness_directory, witnessed_hosts, write_heard
+from traincope.store.segments.segments import HEADER_BYTES
 from traincope.topology import Host
 
 A = Host(name="a", boot_id="1")
@@ -92,12 +94,17 @@ def test_the_number_of_hosts_and_ranks_is_bounded(tmp_path: Path) -> None:
 def test_a_host_that_was_silent_for_a_minute_gives_its_place_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is c1: the others were heard later. Its note and its copy stay, as if it was lost."""
+    """It is c1: the others were heard later. Its note and its copy stay, as if it was lost. Agents compare no more with
+    its ranks.
+    """
     now = 1_000
     monkeypatch.setattr(witnessing, "monotonic_ns", lambda: now)
-    witness = Witness(tmp_path, host=A)
+    histories = Histories()
+    witness = Witness(tmp_path, host=A, histories=histories)
     names = [f"c{number}" for number in range(1, MAX_HOSTS + 1)]
-    witness.keep(member("c1"), copy())
+    records = (("rank.json", 2), ("main-00000.seg", HEADER_BYTES))
+    witness.keep(member("c1"), copy(parts=records, payload=b"{}" + bytes(HEADER_BYTES)))
+    assert histories.hosts == {member("c1").host}
     now += 1
     for name in names[1:]:
         witness.alive(member(name), Message(kind=ALIVE))
@@ -111,8 +118,28 @@ def test_a_host_that_was_silent_for_a_minute_gives_its_place_to_another(
     silent = {note.host.name: note.silent_ns for note in heard(tmp_path)}
     assert silent == {"c1": FREED_NS - 1, **dict.fromkeys(names[1:], FREED_NS - 1), "d": 0}
     assert len(list(tmp_path.glob("witness/c1-*/rank-00000"))) == 1
+    assert histories.hosts == frozenset()
     with pytest.raises(ServerError, match="witness of 4 hosts"):
         witness.alive(member("c1"), Message(kind=ALIVE))
+
+
+def test_hosts_that_come_and_go_leave_no_more_than_those_that_are_witnessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is heard once, a minute after the one before. c35 comes back, and takes the place of c36."""
+    now = 1_000
+    monkeypatch.setattr(witnessing, "monotonic_ns", lambda: now)
+    witness = Witness(tmp_path, host=A)
+    for number in (*range(40), 35):
+        witness.keep(member(f"c{number}"), copy())
+        witness.note()
+        now += FREED_NS
+    freed, witnessed = {"c32", "c33", "c34", "c36"}, {"c35", "c37", "c38", "c39"}
+    assert {note.host.name for note in heard(tmp_path)} == freed | witnessed
+    for kept in (witness._heard, witness._heard_ns, witness._ranks):
+        assert {host.name for host in kept} == witnessed
+    assert {host.name for host, _ in witness._chains} == witnessed
+    assert len(list(tmp_path.glob("witness/*/rank-00000"))) == 8
 
 
 def test_a_hosts_name_is_no_path(tmp_path: Path) -> None:

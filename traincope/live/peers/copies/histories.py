@@ -45,6 +45,11 @@ class Histories:
             self.num_copies += 1
             self._of.setdefault(host, {}).setdefault(copy.rank, _History()).add(copy)
 
+    def forget(self, host: Host) -> None:
+        """Drop what is kept of a host's ranks."""
+        with self._lock:
+            self._of.pop(host, None)
+
     @property
     def hosts(self) -> frozenset[Host]:
         with self._lock:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shutil
 import threading
 import zlib
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ MAX_HOSTS = 4
 """Hosts of which one agent keeps copies at a time. Further ones are refused and ask the next."""
 FREED_NS = 60_000_000_000
 """After so long a silence, another host may take a host's place: most likely it has other witnesses since its link
-broke. Its copies and its note stay.
+broke. Its note stays as it was then, and so do its copies on disk, of the last `MAX_HOSTS` such hosts.
 """
 MAX_RANKS_PER_HOST = 64
 MAX_SEEN_BYTES, MAX_COPY_BYTES = MAX_LOOKS_BYTES + MAX_FLIGHT_BYTES, 2 << 20
@@ -103,6 +104,8 @@ class Witness:
         self._ranks: dict[Host, set[int]] = {}
         self._chains: dict[tuple[Host, int], Chain] = {}
         self._reported: set[Host] = set()
+        self._freed: list[Host] = []
+        """Hosts whose place another has, the longest ago first."""
         self._cannot_write = False
 
     def keep(self, member: Member, message: Message) -> Mapping[str, Any]:
@@ -147,8 +150,9 @@ class Witness:
                 self._heard[member.host] = replace(heard, closed=True)
 
     def note(self) -> None:
-        """Write when each host was last heard. Call it about once per second."""
+        """Write when each host was last heard, and release freed hosts. Call it about once per second."""
         with self._writing:
+            self._tidy()
             for heard in self._heard_now():
                 directory = self._directory(heard.host)
                 try:
@@ -185,11 +189,26 @@ class Witness:
             silent = min(self._heard, key=self._heard_ns.__getitem__)
             if monotonic_ns() - self._heard_ns[silent] < FREED_NS:
                 raise ServerError(f"this agent already is the witness of {MAX_HOSTS} hosts")
-            del self._heard[silent]
+            del self._heard[silent], self._heard_ns[silent], self._ranks[silent]
+            self._reported.discard(silent)
+            self._freed.append(silent)
         self._heard[host] = Heard(host=host, witness=self._host, heard_wall_ns=time_ns(), silent_ns=0)
         self._heard_ns[host] = monotonic_ns()
         self._ranks.setdefault(host, set())
         self._reported.discard(host)
+
+    def _tidy(self) -> None:
+        """Release what was kept of freed hosts."""
+        with self._lock:
+            self._freed = [host for host in self._freed if host not in self._heard]
+            freed, self._freed = self._freed, self._freed[-MAX_HOSTS:]
+        for host in freed:
+            for chain in [chain for chain in self._chains if chain[0] == host]:
+                del self._chains[chain]
+            if self._histories is not None:
+                self._histories.forget(host)
+            if host not in self._freed:
+                shutil.rmtree(self._directory(host), ignore_errors=True)
 
     def _report_disk(self, error: OSError) -> None:
         if not self._cannot_write:
