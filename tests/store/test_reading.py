@@ -232,6 +232,13 @@ def test_a_damaged_group_keeps_its_number_without_members(run: Path, ranks: str)
     assert (group.number, group.axis, group.ranks) == (0, "dp", ())
 
 
+@pytest.mark.parametrize(("launch", "read"), [("5e1f", "5e1f"), ("\ud800", None), ("x", None), (7, None), (None, None)])
+def test_the_name_of_a_launch_has_hexadecimal_digits(run: Path, launch: object, read: str | None) -> None:
+    """Agents derive their key from it."""
+    edit(rank(run, 1) / "rank.json", launch=launch)
+    assert read_run(run).ranks[1].info.launch == read
+
+
 @pytest.mark.parametrize("number", [0, 7, 1e300])
 def test_a_manifest_of_another_rank_is_refused(run: Path, number: float) -> None:
     edit(rank(run, 1) / "rank.json", rank=number)

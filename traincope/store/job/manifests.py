@@ -15,6 +15,7 @@ from traincope.store.lines import read_object
 from traincope.topology import ClusterNode, Host, RankCoord, Scheduler
 
 NODE_NAME = re.compile(r"\w[\w.-]{0,252}", re.ASCII)
+HEXADECIMAL = re.compile(r"[0-9a-f]+")
 MAX_RANKS = 1 << 20
 """A larger size means a damaged file."""
 
@@ -161,7 +162,7 @@ def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str,
             with_process=raw.get("with_process") is True,
             probes={str(k): str(v) for k, v in raw.get("probes", {}).items()},
             recorder={str(k): v for k, v in raw.get("recorder", {}).items() if type(v) is int},
-            launch=raw["launch"] if isinstance(raw.get("launch"), str) else None,
+            launch=_launch(raw.get("launch")),
             level=raw["level"] if type(raw.get("level")) is int else None,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
@@ -173,6 +174,10 @@ def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str,
             f"{path} (rank {rank_number(path.parent)}) has a missing or damaged value: {error}; restore it from a copy "
             "of the run"
         ) from error
+
+
+def _launch(raw: Any) -> str | None:
+    return raw if isinstance(raw, str) and HEXADECIMAL.fullmatch(raw) else None
 
 
 def _node(raw: Any) -> ClusterNode | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from traincope.errors import ConfigError, ServerError
-from traincope.live.peers.network.sealing import Authentication, Encryption, Seal, parse_key, read_key
+from traincope.live.peers.network.sealing import Authentication, Encryption, Seal, key_of_launch, parse_key, read_key
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 SEALS = [Encryption, Authentication]
@@ -28,6 +28,13 @@ def test_a_message_opens_with_its_key_in_its_place(kind: type[Seal]) -> None:
 def test_a_wrong_key_is_refused(kind: type[Seal]) -> None:
     with pytest.raises(ServerError, match="does not have the job's key"):
         make(kind, OTHER_KEY).open(make(kind).seal(TEXT, position=b"1"), position=b"1")
+
+
+def test_each_launch_has_a_key_of_its_own() -> None:
+    """Without a process group a launch has no name, so all of them share one key of the file."""
+    keys = [key_of_launch(key, launch=launch) for key in (KEY, OTHER_KEY) for launch in ("0a", "0b", None)]
+    assert len({*keys, KEY, OTHER_KEY}) == 8
+    assert key_of_launch(KEY, launch=None) == keys[2]
 
 
 def test_a_message_in_another_place_is_refused(kind: type[Seal]) -> None:

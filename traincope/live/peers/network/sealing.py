@@ -21,7 +21,10 @@ NONCE_BYTES = 12
 DIGEST_BYTES = 32
 PURPOSE = b"traincope peers: authenticate without encryption"
 OF_A_LAUNCH = b"traincope peers: the launch "
-REFUSED = "a message does not have the job's key; give all agents of the job the same key"
+REFUSED = (
+    "a message does not have the job's key: its sender has another key, or is of another launch; give all agents of a "
+    "job one key, and jobs that share a host different ports (TRAINCOPE_PEER_LISTEN)"
+)
 
 
 class Seal(Protocol):
@@ -94,7 +97,8 @@ def make_seal(key: bytes) -> Seal:
 
 def key_of_launch(key: bytes, *, launch: str | None) -> bytes:
     """Derive the key of one launch from one that several jobs may have: their agents do not accept each other. HMAC is
-    a pseudorandom function of its key (RFC 5869, section 3.1 to 3.3). `launch`: None if the ranks do not know it.
+    a pseudorandom function of its key (RFC 5869, section 3.1 to 3.3). `launch`: None if the ranks do not know it, as
+    without a process group. All such jobs with one key accept each other.
     """
     return hmac.digest(key, OF_A_LAUNCH + (launch or "").encode(), hashlib.sha256)
 
