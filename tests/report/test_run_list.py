@@ -98,16 +98,16 @@ def on_another_host(run: Path, *rows: str, age_s: int = 0) -> None:
 @pytest.mark.parametrize("skew_s", [0, 30, -30])
 @pytest.mark.parametrize(("last", "hangs"), [(5, True), (6, True), (7, False)])
 def test_a_later_step_ends_a_hang(demo: Path, last: int, skew_s: int, age_s: int, *, hangs: bool) -> None:
-    """Step 6 was complete. Neither clocks nor the time of the row count: it lacks an evaluation in the step, which may
-    end after the announcement. A job that hangs writes no rows.
+    """Step 6 was complete on rank 1, the culprit. Neither clocks nor the time of the row count: it lacks an evaluation
+    in the step, which may end after the announcement. A job that hangs writes no rows.
     """
     notice_ns = time.time_ns() - age_s * S
-    rows = [f"[{step}, {notice_ns - 9 * S + skew_s * S}, {S}, 0, 0, {{}}]\n[8, {notice_ns}" for step in (last, 5)]
+    rows = [f"[{step}, {notice_ns - 9 * S + skew_s * S}, {S}, 0, 0, {{}}]\n[8, {notice_ns}" for step in (9, last)]
     on_another_host(demo, *rows, age_s=age_s)
-    append_notice(demo, HangNotice(attempt=0, at_wall_ns=notice_ns, culprits=(0,), sentence="rank 0", next_step=7))
+    append_notice(demo, HangNotice(attempt=0, at_wall_ns=notice_ns, culprits=(1,), sentence="rank 1", next_step=7))
     (listed,) = list_runs(demo)
     going_on = RunState.SILENT if age_s else RunState.RUNNING
-    assert (listed.state, listed.verdict) == ((RunState.HUNG, "rank 0") if hangs else (going_on, None))
+    assert (listed.state, listed.verdict) == ((RunState.HUNG, "rank 1") if hangs else (going_on, None))
 
 
 @pytest.mark.parametrize(("end_ns", "state"), [(-1, RunState.HUNG), (0, RunState.RUNNING), (1, RunState.RUNNING)])

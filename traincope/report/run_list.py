@@ -17,7 +17,15 @@ from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
-from traincope.store.layout import RANK_FILE, ROWS_FILE, RUN_FILE, STANDING_FILE, TILES_DIRECTORY, attempt_number
+from traincope.store.layout import (
+    RANK_FILE,
+    ROWS_FILE,
+    RUN_FILE,
+    STANDING_FILE,
+    TILES_DIRECTORY,
+    attempt_number,
+    rank_number,
+)
 from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
@@ -177,10 +185,11 @@ def _notice(run: Path, last: _LastAttempt) -> HangNotice | None:
     notices = [notice for notice in read_notices(run) if notice.attempt == number]
     if not notices:
         return None
-    rows = [row for path in last.rows if (row := _last_row(path)) is not None]
+    rows = {rank_number(path.parent): row for path in last.rows if (row := _last_row(path)) is not None}
+    going = [rank.coord.rank for rank in last.ranks if rank.ending != CLEAN]
     progress = Progress(
-        next_step=max((step + 1 for step, _ in rows), default=0),
-        last_step_ns=max((end_ns for _, end_ns in rows), default=None),
+        next_steps={rank: rows[rank][0] + 1 if rank in rows else 0 for rank in going},
+        last_step_ns=max((end_ns for _, end_ns in rows.values()), default=None),
     )
     return standing_notice(notices, progress)
 

@@ -77,7 +77,7 @@ def test_an_attempt_with_a_launcher_note_is_not_clean(tmp_path: Path) -> None:
 def test_a_hang_that_went_on_is_not_the_end_of_its_attempt(run: Path) -> None:
     """The agent announced one in the last of three steps, and later one in the step after it."""
     (before,) = read_run(run).earlier
-    assert (before.progress.next_step, before.num_steps) == (3, 3)
+    assert (before.progress.next_steps, before.num_steps) == ({0: 3}, 3)
     over, standing = (
         HangNotice(attempt=0, at_wall_ns=before.last_ns, culprits=(0,), sentence="rank 0", next_step=step)
         for step in (2, 3)

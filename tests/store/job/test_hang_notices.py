@@ -66,7 +66,36 @@ def test_a_notice_stands_until_a_later_step_is_complete() -> None:
     for next_step, is_standing in ((0, True), (5, True), (6, False)):
         # Times do not count: hosts' clocks differ, and a row lacks the time of an evaluation in its step.
         for last_step_ns in (None, 1, 1000):
-            assert stands(notice, Progress(next_step=next_step, last_step_ns=last_step_ns)) is is_standing
+            progress = Progress(next_steps={1: next_step}, last_step_ns=last_step_ns)
+            assert stands(notice, progress) is is_standing
+
+
+@pytest.mark.parametrize(
+    ("culprits", "next_steps", "is_standing"),
+    [
+        ((1,), {0: 6, 1: 5}, True),
+        ((1,), {0: 6, 1: 6}, False),
+        ((1, 3), {0: 6, 1: 6, 3: 5}, True),
+        ((1,), {0: 6, 2: 6}, False),
+        ((1,), {0: 6, 2: 5}, True),
+        ((), {0: 6, 1: 5}, True),
+        ((), {0: 6, 1: 6}, False),
+        ((1,), {}, True),
+    ],
+    ids=[
+        *(
+            "the others are a step ahead",
+            "the culprit went on",
+            "one of the culprits did not",
+            "it is elsewhere or left",
+        ),
+        *("not all others went on", "not all ranks went on", "all ranks went on", "nothing is known"),
+    ],
+)
+def test_the_culprits_steps_count(culprits: tuple[int, ...], next_steps: dict[int, int], *, is_standing: bool) -> None:
+    """The agent of rank 1's host saw step 4 complete. Other hosts' ranks may have completed step 5 before they wait."""
+    notice = replace(FIRST, culprits=culprits, next_step=5)
+    assert stands(notice, Progress(next_steps=next_steps)) is is_standing
 
 
 def test_a_notice_stands_until_its_culprit_goes_on() -> None:
@@ -92,7 +121,7 @@ def test_a_notice_of_an_earlier_version_stands_until_a_step_ends(
 
 
 def test_a_notice_without_a_culprit_stands_alone() -> None:
-    assert standing_notice([FIRST, SECOND], Progress(next_step=9, last_step_ns=7)) == SECOND
+    assert standing_notice([FIRST, SECOND], Progress(next_steps={0: 9}, last_step_ns=7)) == SECOND
     assert standing_notice([], Progress()) is None
 
 

@@ -9,7 +9,6 @@ from traincope.analysis.context import Context
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs
-from traincope.analysis.faults.hangs.noticed import progress
 from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.stacks import training_thread
 from traincope.analysis.verdict.hang_findings import hang_findings
@@ -67,7 +66,7 @@ class HangCommand:
         answer = hang_document(
             judged,
             tuple(hang_findings(timeline, judged, tuple(marks(timeline)))),
-            next_step=progress(timeline).next_step,
+            next_step=max((rank.steps[-1].number + 1 for rank in timeline.ranks if rank.steps), default=0),
             lacks=lacks,
             native_stacks=tuple(_native_stacks(timeline.run, judged)) if arguments.native else (),
         )

@@ -149,8 +149,8 @@ def read_attempt(directory: Path, *, until_ns: int | None = None) -> Attempt | N
                 endings={rank: end.ending for rank, end in ends.items()},
                 ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
-            steps = [_last_step(_within_attempt(main, until_ns=until_ns)), *(end.last_step for end in ends.values())]
-            return replace(attempt, progress=_progress(steps, {rank: end.moved_ns for rank, end in ends.items()}))
+            lowest, last_step = rank_number(path) or 0, _last_step(_within_attempt(main, until_ns=until_ns))
+            return replace(attempt, progress=_progress({**ends, lowest: replace(ends[lowest], last_step=last_step)}))
     return None
 
 
@@ -402,12 +402,13 @@ def _last_step(main: NDArray[np.void]) -> tuple[int, int] | None:
     return (int(steps["step"].max()), int(steps["end_ns"].max()) + wall_offset_ns(main)) if len(steps) else None
 
 
-def _progress(steps: Iterable[tuple[int, int] | None], moved_ns: Mapping[int, int]) -> Progress:
-    complete = [step for step in steps if step is not None]
+def _progress(ends: Mapping[int, _End]) -> Progress:
+    steps = {rank: end.last_step for rank, end in ends.items() if end.last_step is not None}
+    going = [rank for rank, end in ends.items() if end.ending != CLEAN]
     return Progress(
-        next_step=max((number + 1 for number, _ in complete), default=0),
-        last_step_ns=max((end_ns for _, end_ns in complete), default=None),
-        moved_ns=moved_ns,
+        next_steps={rank: steps[rank][0] + 1 if rank in steps else 0 for rank in going},
+        last_step_ns=max((end_ns for _, end_ns in steps.values()), default=None),
+        moved_ns={rank: end.moved_ns for rank, end in ends.items()},
     )
 
 

@@ -51,8 +51,8 @@ class HangNotice:
 class Progress:
     """What the ranks of an attempt have done, as far as its reader knows. Times are wall times in ns."""
 
-    next_step: int = 0
-    """Number of the first step that no rank has completed."""
+    next_steps: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> number of the first step that it has not completed; without ranks that ended cleanly."""
     last_step_ns: int | None = None
     """End of the last complete step of any rank: notices of earlier versions have no number of a step."""
     moved_ns: Mapping[int, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def read_notices(run: Path) -> tuple[HangNotice, ...]:
 
 
 def stands(notice: HangNotice, progress: Progress) -> bool:
-    """True unless the job is known to have gone on: a later step is complete, or a culprit did something after it."""
+    """True unless the job is known to have gone on: the culprits completed a later step, or did something after it."""
     return not _is_stepped(notice, progress) and not _is_moved(notice, progress)
 
 
@@ -101,9 +101,12 @@ def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNo
 
 
 def _is_stepped(notice: HangNotice, progress: Progress) -> bool:
-    """True if a later step is complete. By its number: hosts' clocks differ, and steps end later than rows show."""
+    """True if the culprits, or all ranks if none of them is known here, completed a later step. By its number: hosts'
+    clocks differ, and steps end later than rows show. Ranks that wait may be a step ahead of those that its agent saw.
+    """
     if notice.next_step is not None:
-        return progress.next_step > notice.next_step
+        of_culprits = [progress.next_steps[rank] for rank in notice.culprits if rank in progress.next_steps]
+        return min(of_culprits or progress.next_steps.values(), default=0) > notice.next_step
     return progress.last_step_ns is not None and progress.last_step_ns >= notice.at_wall_ns
 
 

@@ -41,14 +41,14 @@ def noticed_hang(timeline: Timeline) -> Hang | None:
 
 def progress(timeline: Timeline) -> Progress:
     """What the ranks have done, by their own records and by copies of them."""
-    last = [rank.steps[-1] for rank in timeline.ranks if rank.steps]
+    going = [rank for rank in timeline.ranks if rank.ending != CLEAN]
     moved_ns: dict[int, int] = {}
     for rank in (*timeline.ranks, *timeline.witnessed):
         at_ns = last_progress_ns(rank.main, raised=rank.ending not in (None, CLEAN))
         moved_ns[rank.rank] = max(moved_ns.get(rank.rank, 0), at_ns)
     return Progress(
-        next_step=max((step.number + 1 for step in last), default=0),
-        last_step_ns=max((step.end_ns for step in last), default=None),
+        next_steps={rank.rank: rank.steps[-1].number + 1 if rank.steps else 0 for rank in going},
+        last_step_ns=max((rank.steps[-1].end_ns for rank in timeline.ranks if rank.steps), default=None),
         moved_ns=moved_ns,
     )
 
