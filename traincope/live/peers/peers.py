@@ -174,7 +174,7 @@ class _Exchange:
             CLOCK: self._tree.clock,
             SUMS: self._metered(self._tree.take),
         }
-        listener = Listener(server, self._seal, handlers=handlers, on_close=self._witness.closed)
+        listener = Listener(server, self._seal, handlers=handlers, lasting={ALIVE}, on_close=self._witness.closed)
         listener.start()
         logger.info("other agents reach this one at %s port %d", address, port)
         note = self._write_note()

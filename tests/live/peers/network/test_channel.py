@@ -45,8 +45,8 @@ class Received:
 def listening(seal: Seal) -> Iterator[tuple[int, Received]]:
     received = Received()
     server = listening_socket("127.0.0.1", 0, encrypts=seal.encrypts)
-    handlers = {GREETING: lambda *_: {}, "note": received.keep}
-    listener = Listener(server, seal, handlers=handlers, on_close=received.close)
+    handlers = {GREETING: lambda *_: {}, "note": received.keep, "question": received.keep}
+    listener = Listener(server, seal, handlers=handlers, lasting={"note"}, on_close=received.close)
     listener.start()
     try:
         yield server.getsockname()[1], received
@@ -82,6 +82,22 @@ def test_messages_arrive_with_their_sender_and_are_answered(seal: Seal) -> None:
         assert received.messages[1][1].payload == b"\n\n"
         channel.close()
         received.has_closed.wait()
+    assert received.closed == [MEMBER]
+
+
+def test_an_agent_that_closes_after_a_question_has_not_ended() -> None:
+    """Every 15 s an agent asks the root for its parent, on a connection of its own."""
+    seal = Encryption(KEY)
+    with listening(seal) as (port, received):
+        for kind in ("question", "note"):
+            channel = open_channel("127.0.0.1", port, seal)
+            for message in (HELLO, Message(kind=kind)):
+                assert channel.ask(message).kind == "answer"
+            channel.close()
+        for thread in threading.enumerate():
+            if thread.name == "traincope-peer":
+                thread.join()
+    assert [message.kind for _, message in received.messages] == ["question", "note"]
     assert received.closed == [MEMBER]
 
 

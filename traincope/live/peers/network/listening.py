@@ -3,7 +3,7 @@
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -33,12 +33,19 @@ class Listener:
     """Listening side of the channel."""
 
     def __init__(
-        self, server: socket.socket, seal: Seal, *, handlers: Mapping[str, Handler], on_close: Callable[[Member], None]
+        self,
+        server: socket.socket,
+        seal: Seal,
+        *,
+        handlers: Mapping[str, Handler],
+        lasting: Collection[str],
+        on_close: Callable[[Member], None],
     ) -> None:
         """`handlers`: kind of message -> its handler. `on_close`: called when the other side's kernel closed a
-        connection that carried more than a greeting.
+        connection that carried a message of a `lasting` kind. Agents close others themselves, after a question.
         """
         self._server, self._seal, self._handlers, self._on_close = server, seal, handlers, on_close
+        self._lasting = frozenset(lasting)
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._stopped = threading.Event()
         self._open: set[socket.socket] = set()
@@ -70,7 +77,7 @@ class Listener:
 
     def _serve(self, connection: socket.socket) -> None:
         member: Member | None = None
-        num_told = 0
+        is_lasting = False
         try:
             channel = Channel(connection, self._seal, opened_here=False)
             greeting = channel.receive()
@@ -79,10 +86,11 @@ class Listener:
                 raise ServerError(f"{channel.address} did not begin with a greeting")
             self._answer(channel, member, greeting)
             while True:
-                self._answer(channel, member, channel.receive(wait_seconds=IDLE_SECONDS))
-                num_told += 1
+                message = channel.receive(wait_seconds=IDLE_SECONDS)
+                is_lasting |= message.kind in self._lasting
+                self._answer(channel, member, message)
         except ConnectionError:
-            if member is not None and num_told and not self._stopped.is_set():
+            if member is not None and is_lasting and not self._stopped.is_set():
                 self._on_close(member)
         except ServerError as refusal:
             if not self._refused_once:
