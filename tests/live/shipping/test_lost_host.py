@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.launchers, pytest.mark.timeout(1800), pytest.mark.skip
 S = 1_000_000_000
 SERVER = "from moto.server import main; main(['--host', '0.0.0.0', '--port', '5000'])"
 MAKE_BUCKET = f"import fsspec; fsspec.filesystem('s3').mkdir('{BUCKET}')"
-IS_THERE = f"import fsspec; print(bool(fsspec.filesystem('s3').glob('{BUCKET}/runs/run/run.json')))"
 URL = f"s3://{BUCKET}/runs/run"
 STORE = {**KEYS, "AWS_ENDPOINT_URL": "http://c:5000"}
 ALLOWED_NS = 5 * S
@@ -66,13 +65,10 @@ def read(host: MadeHost, place: object, *, tmp_path: Path) -> dict[str, Any]:
 
 
 def shipped(host: MadeHost, name: str, *, tmp_path: Path) -> str:
-    """The note about the host's last complete round; empty before the first."""
-    program = (
-        f"from traincope.store.places.fetched import local_copy; copy = local_copy('{URL}'); "
-        f"print(*(path.read_text() for path in copy.glob('attempt-000/shipped-{name}-*')))"
-    )
-    is_there = in_host(host, sys.executable, "-c", IS_THERE, tmp_path=tmp_path).strip() == "True"
-    return in_host(host, sys.executable, "-c", program, tmp_path=tmp_path).strip() if is_there else ""
+    """The name of the host's newest archive; empty before the first. Each round makes one."""
+    files = f"{BUCKET}/runs/run/attempt-000/archives/{name}-*/*.zip"
+    program = f"import fsspec; print(max(fsspec.filesystem('s3').glob('{files}'), default=''))"
+    return in_host(host, sys.executable, "-c", program, tmp_path=tmp_path).strip()
 
 
 @pytest.mark.parametrize("spans_per_second", [0, 2_500])

@@ -25,7 +25,7 @@ from traincope.store.places.archives import (
     archive_name,
     archive_number,
     newest_archives,
-    read_indexes,
+    newest_index,
     readable,
     unpacked,
 )
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 4 << 20
 """Smaller archives stay in memory while they may be taken over."""
+GRACE_NS = 300_000_000_000
+"""Time for which an archive stays after it was replaced: commands and other processes may still need it."""
 MS = 1_000_000
 HOUR_MS = 3_600_000
 
@@ -52,27 +54,26 @@ class Archives:
         self._files: dict[str, Entry] = {}
         """The index of the next archive."""
         self._writer: ArchiveWriter | None = None
-        self._last_number = 0
+        self._last_number = self._newest_seen = 0
         self._kept: dict[int, bytes] = {}
         """Small archives of this hour."""
-        self._dead: set[str] = set()
-        """Archives that no index needs any more."""
+        self._dead: dict[str, int] = {}
+        """Archives that the newest index does not need, and when that was first seen, in ns of wall time."""
+        self._has_warned = False
 
     def begin(self, folder: str) -> Mapping[str, str]:
         """Read the index of the newest archive in the folder of a host, and return the states of its files."""
         self._folder = f"{PurePosixPath(folder).parent}/{DIRECTORY}/{PurePosixPath(folder).name}"
         self._writer = None
         sizes = self._sizes()
-        newest = newest_archives(sizes).get(self._folder)
-        self._index = Index(number=0)
-        if newest is not None:
-            name = archive_name(self._folder, newest)
-            (index,) = read_indexes(self._remote, {name: sizes[name].size})
-            present = {number for each in sizes if (number := archive_number(each)) is not None}
-            archives = {number: archive for number, archive in index.archives.items() if number in present}
-            self._index = replace(index, files=readable(index, present), archives=archives)
-        self._files, self._last_number = dict(self._index.files), max(self._last_number, self._index.number)
-        self._dead = set(sizes) - {archive_name(self._folder, number) for number in self._index.archives}
+        index = newest_index(self._remote, self._folder, {name: file.size for name, file in sizes.items()})
+        present = {number for each in sizes if (number := archive_number(each)) is not None}
+        archives = {number: archive for number, archive in index.archives.items() if number in present}
+        self._index = replace(index, files=readable(index, present), archives=archives)
+        self._files, self._last_number = dict(self._index.files), max(self._last_number, *present, 0)
+        self._newest_seen = max(present, default=0)
+        named = {archive_name(self._folder, number) for number in self._index.archives}
+        self._dead = {name: self._dead.get(name, self._wall_ns()) for name in set(sizes) - named}
         return {name: entry.state for name, entry in self._files.items()}
 
     @property
@@ -107,21 +108,29 @@ class Archives:
             self._remote.remove(name)
         self._files.pop(name, None)
 
-    def commit(self, states: Mapping[str, str]) -> int:
+    def commit(self, states: Mapping[str, str], *, last: bool = False) -> int:
         """Write what was gathered as one object. `states`: of the files in it. Returns the number of bytes on the wire.
 
-        Raises OSError, ServerError, RunDirectoryError; what was gathered is then forgotten.
+        `last`: nothing follows, so nothing is taken over, and what is not needed is removed at once. Raises OSError,
+        ServerError, RunDirectoryError; what was gathered is then forgotten.
         """
         if self._files == self._index.files:
             self._writer = None
             return 0
         try:
-            return self._commit(states)
+            self._check_alone()
+            return self._commit(states, last=last)
         finally:
             self._files = dict(self._index.files)
             self._writer = None
 
-    def _commit(self, states: Mapping[str, str]) -> int:
+    def _check_alone(self) -> None:
+        """Raise ServerError if another process has shipped the same files since: its index must not be lost."""
+        newest = newest_archives(self._sizes()).get(self._folder, 0)
+        if newest > self._newest_seen:
+            raise ServerError(f"{self._place_of(newest)} was written by another process that ships the same files")
+
+    def _commit(self, states: Mapping[str, str], *, last: bool) -> int:
         for name, state in states.items():
             if name in self._files:
                 self._files[name] = replace(self._files[name], state=state)
@@ -129,7 +138,9 @@ class Archives:
         hour = writer.number // HOUR_MS
         live = _live(self._files.values())
         new_bytes = live.pop(writer.number, 0)
-        taken, hour = folded(self._index.archives, live, new_bytes=new_bytes, hour=hour)
+        taken: list[int] = []
+        if not last:
+            taken, hour = folded(self._index.archives, live, new_bytes=new_bytes, hour=hour)
         num_read = self._take_over(set(taken), writer)
         kept = _live(self._files.values()).keys() - {writer.number}
         archives = {number: self._index.archives[number] for number in sorted(kept)}
@@ -137,11 +148,12 @@ class Archives:
         index = Index(number=writer.number, files=dict(self._files), archives=archives)
         content = writer.close(index)
         self._remote.write(archive_name(self._folder, writer.number), content)
-        self._dead |= {archive_name(self._folder, number) for number in self._index.archives.keys() - archives.keys()}
-        self._index = index
+        for number in self._index.archives.keys() - archives.keys():
+            self._dead[archive_name(self._folder, number)] = self._wall_ns()
+        self._index, self._newest_seen = index, writer.number
         self._kept |= {writer.number: content} if len(content) <= KEPT_BYTES else {}
         self._kept = {n: kept for n, kept in self._kept.items() if n in archives and archives[n].hour >= hour}
-        self._remove_dead()
+        self._remove_dead(at_once=last)
         return len(content) + num_read
 
     def _take_over(self, taken: set[int], writer: ArchiveWriter) -> int:
@@ -184,15 +196,21 @@ class Archives:
         except FileNotFoundError:
             return {}
 
-    def _remove_dead(self) -> None:
-        """Remove archives that no index needs. What cannot be removed is tried again after the next commit."""
-        for name in sorted(self._dead):
+    def _remove_dead(self, *, at_once: bool) -> None:
+        """Remove archives that no index needs. A command may be reading them, so they stay for a while.
+
+        What cannot be removed is tried again after the next commit.
+        """
+        now_ns = self._wall_ns()
+        for name in [name for name, since_ns in self._dead.items() if at_once or now_ns - since_ns >= GRACE_NS]:
             try:
                 self._remote.remove(name)
             except ServerError as error:
-                logger.debug("%s stays: %s", name, error)
+                if not self._has_warned:
+                    logger.warning("archives that are not needed any more stay, and take room: %s", error)
+                self._has_warned = True
                 return
-            self._dead.discard(name)
+            del self._dead[name]
 
     def _place_of(self, number: int) -> str:
         return f"{self.place}/{archive_name(self._folder, number)}"

@@ -25,11 +25,21 @@ def folded(
     partial = [number for number in sorted(live, reverse=True) if live[number] < FULL_BYTES]
     newest_hour = max((archives[number].hour for number in partial), default=hour)
     same = [number for number in partial if archives[number].hour == newest_hour]
-    taken = same if len(same) > 1 else []
+    taken = _within(same, live) if len(same) > 1 else []
     if newest_hour == hour:
         taken = _taken(same, live, new_bytes=new_bytes)
     wasted = _wasted(archives, live, hour=hour, taken=taken)
     return [*taken, *wasted], newest_hour if taken and not wasted else hour
+
+
+def _within(same: list[int], live: Mapping[int, int]) -> list[int]:
+    """As many of the newest archives as one archive may take over. Others become old ones, with little waste."""
+    total = 0
+    for number, archive in enumerate(same):
+        total += live[archive]
+        if total > 2 * FULL_BYTES:
+            return same[:number] if number > 1 else []
+    return same
 
 
 def _taken(same: list[int], live: Mapping[int, int], *, new_bytes: int) -> list[int]:

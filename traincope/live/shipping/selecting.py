@@ -177,6 +177,8 @@ def _one(path: Path, *, run: Path) -> Iterator[Piece]:
     relative = path.relative_to(run)
     if path.suffix in UNFINISHED or any(part.startswith(".") for part in relative.parts) or path.name == LEVEL_FILE:
         return
+    if not _is_text(relative.as_posix()):
+        return  # no file of traincope's
     try:
         status = path.lstat()
         if not path.is_file() or path.is_symlink():
@@ -197,6 +199,15 @@ def _one(path: Path, *, run: Path) -> Iterator[Piece]:
         attempt=attempt_number(Path(relative.parts[0])),
         begun=begun,
     )
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name has a form outside of this machine: file systems take any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _order(path: Path) -> Order:

@@ -105,7 +105,7 @@ class Shipper:
             if not left:
                 self._write_note(note)
         finally:
-            num_bytes_last = self._arrive()
+            num_bytes_last = self._arrive(last=last)
         self._write_left(note)
         return Round(
             files=files, bytes=num_bytes + num_bytes_last, left_files=note.left_files, left_bytes=note.left_bytes
@@ -143,11 +143,11 @@ class Shipper:
                 written_at = time.monotonic()
         return len(todo), num_bytes
 
-    def _arrive(self) -> int:
+    def _arrive(self, *, last: bool = False) -> int:
         """Let what was written arrive, and write that down. Returns the number of bytes that were sent."""
         arriving, self._arriving = self._arriving, {}
         try:
-            sent = self._target.commit(arriving)
+            sent = self._target.commit(arriving, last=last)
         except (OSError, TraincopeError):
             self._has_begun = False  # what has arrived is known only there
             raise

@@ -26,8 +26,10 @@ class Target(Protocol):
         arrived; None if this place does not know them.
         """
 
-    def commit(self, states: Mapping[str, str]) -> int:
-        """Let what was gathered arrive, all or nothing. `states`: of those files. Returns the number of bytes sent."""
+    def commit(self, states: Mapping[str, str], *, last: bool = False) -> int:
+        """Let what was gathered arrive, all or nothing. `states`: of those files. `last`: nothing follows. Returns the
+        number of bytes sent.
+        """
 
     def read(self, name: str) -> bytes | None:
         """Read a small file; None if it does not exist."""
@@ -58,7 +60,7 @@ class Directory:
     def begin(self, folder: str) -> None:
         """Nothing is known here."""
 
-    def commit(self, states: Mapping[str, str]) -> int:  # noqa: ARG002 - all has arrived
+    def commit(self, states: Mapping[str, str], *, last: bool = False) -> int:  # noqa: ARG002 - all has arrived
         return 0
 
     def read(self, name: str) -> bytes | None:

@@ -5,14 +5,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from traincope.errors import RunDirectoryError
 from traincope.store.places.archives import (
     DIRECTORY,
     SUFFIX,
     Entry,
+    Index,
     Part,
     archive_name,
     archive_number,
     newest_archives,
+    newest_index,
     read_indexes,
     readable,
 )
@@ -35,15 +38,15 @@ class ArchivedFiles:
     def __init__(self, remote: RemoteFiles, listed: Mapping[str, RemoteFile]) -> None:
         """Read the indexes of the newest archives among the `listed` files of the run.
 
-        Raises RunDirectoryError if one is damaged, FileNotFoundError if the run changed meanwhile, ServerError.
+        Raises FileNotFoundError if the run changed meanwhile, ServerError.
         """
         self._remote = remote
         self._entries: dict[str, tuple[str, Entry]] = {}
         newest = newest_archives(listed)
         names = {folder: archive_name(folder, number) for folder, number in newest.items()}
-        indexes = zip(names, read_indexes(remote, {name: listed[name].size for name in names.values()}), strict=True)
+        indexes = _indexes(remote, names, listed)
         self.files: dict[str, RemoteFile] = {}
-        for folder, index in sorted(indexes, key=lambda each: each[1].number):
+        for folder, index in sorted(indexes.items(), key=lambda each: each[1].number):
             present = {number for number in index.archives if archive_name(folder, number) in listed}
             whole = readable(index, present)
             if len(whole) < len(index.files):
@@ -89,6 +92,15 @@ class ArchivedFiles:
         finally:
             for call in calls:
                 call.give_up()
+
+
+def _indexes(remote: RemoteFiles, names: Mapping[str, str], listed: Mapping[str, RemoteFile]) -> dict[str, Index]:
+    """The newest index of each host; if one is damaged, the newest of its host that is not."""
+    try:
+        return dict(zip(names, read_indexes(remote, {each: listed[each].size for each in names.values()}), strict=True))
+    except RunDirectoryError:
+        sizes = {name: file.size for name, file in listed.items()}
+        return {folder: newest_index(remote, folder, sizes) for folder in names}
 
 
 def is_archived(run: Path) -> bool:

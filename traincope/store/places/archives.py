@@ -8,6 +8,7 @@ comment locates the index, which one read of its last bytes has. A file that gro
 """
 
 import json
+import logging
 import re
 import zipfile
 import zlib
@@ -22,6 +23,8 @@ from traincope.private_files import file_mode
 from traincope.store.lines import parse
 from traincope.store.places.remote import RemoteFiles
 
+logger = logging.getLogger(__name__)
+
 VERSION = 1
 DIRECTORY, SUFFIX = "archives", ".zip"
 INDEX_FILE = "index.json"
@@ -34,9 +37,8 @@ AT_ONCE = 32
 """Archives whose ends are in memory at the same time."""
 PACKED = frozenset((".parquet", ".gz", ".npz"))
 """Files that are compressed already."""
-HEADER_BYTES = 30
-"""Fixed part of a member's header (APPNOTE.TXT 4.3.7)."""
 MAX_NUMBER = 1 << 60
+MAX_INDEX_BYTES = 256 << 20
 FASTEST = 1
 """Level of compression: the agent has little of a core."""
 
@@ -125,6 +127,19 @@ def newest_archives(names: Iterable[str]) -> dict[str, int]:
     return newest
 
 
+def newest_index(remote: RemoteFiles, folder: str, archives: Mapping[str, int]) -> Index:
+    """The index of the newest archive of a host that can be read; an empty one without any. `archives`: all of the
+    host, with their sizes. Raises ServerError, FileNotFoundError.
+    """
+    for name in sorted(archives, reverse=True):
+        if archive_number(name) is not None and str(PurePosixPath(name).parent) == folder:
+            try:
+                return read_indexes(remote, {name: archives[name]})[0]
+            except RunDirectoryError as error:
+                logger.warning("an older archive is used: %s", error)
+    return Index(number=0)
+
+
 def read_indexes(remote: RemoteFiles, archives: Mapping[str, int]) -> list[Index]:
     """Read the indexes of archives, whose sizes are given.
 
@@ -157,13 +172,16 @@ def _index_place(tail: bytes, place: str) -> tuple[int, int]:
 def _index_of(content: bytes, place: str) -> Index:
     """Decode an index. Raises RunDirectoryError if it is damaged."""
     try:
-        raw = parse(zlib.decompress(content, -zlib.MAX_WBITS).decode())
+        raw = parse(zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, MAX_INDEX_BYTES).decode())
         if raw["version"] != VERSION:
             raise _damaged(place, f"its index has version {raw['version']}, which a newer traincope wrote")
         files = {
             name: Entry(state=str(state), parts=tuple(Part(*map(_checked, part)) for part in parts))
             for name, (state, parts) in raw["files"].items()
         }
+        for name, entry in files.items():
+            if [part.start for part in entry.parts] != [0, *(part.end for part in entry.parts[:-1])]:
+                raise ValueError(f"the parts of {name} do not follow each other")
         archives = {int(number): Archive(*map(_checked, values)) for number, values in raw["archives"].items()}
         return Index(number=int(raw["number"]), files=files, archives=archives)
     except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -243,5 +261,5 @@ def _values(part: Part) -> tuple[Any, ...]:
 
 def _damaged(place: str, why: str) -> RunDirectoryError:
     return RunDirectoryError(
-        f"{place} is damaged: {why}; ship the run again from its host, or restore the file from a copy"
+        f"{place} is damaged: {why}; remove it, and the next shipping from its host replaces what was in it"
     )

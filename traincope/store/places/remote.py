@@ -26,6 +26,8 @@ ANSWER_SECONDS = 60.0
 """Longest wait for a listing or a small file."""
 TRANSFER_SECONDS = 600.0
 """Longest wait for one file."""
+SLOWEST_BYTES_PER_SECOND = 32 << 10
+"""A large file may take as much longer as it takes at this rate."""
 TRANSFERS = 8
 """Largest number of calls at the same time."""
 MAX_THREADS = 64
@@ -142,7 +144,8 @@ class RemoteFiles:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file. Nobody sees a part of it."""
-        self._call(lambda: self._write(self._path(name), content), seconds=TRANSFER_SECONDS)
+        seconds = TRANSFER_SECONDS + len(content) / SLOWEST_BYTES_PER_SECOND
+        self._call(lambda: self._write(self._path(name), content), seconds=seconds)
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
