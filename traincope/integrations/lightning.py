@@ -24,7 +24,6 @@ class LightningCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, run: Run | None = None, *, tokens: Callable[[Any], int | None] = input_ids) -> None:
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already.
-
         `tokens`: number of tokens of a batch of this rank; None if unknown.
         """
         self._recording = Recording(run)
@@ -38,8 +37,8 @@ class LightningCallback(Callback):  # type: ignore[misc]
     @guard
     def on_train_start(self, trainer: Any, _pl_module: Any) -> None:
         # The axis of Lightning's loggers. `global_step` counts the steps of each optimizer.
-        steps = trainer.fit_loop.epoch_loop._batches_that_stepped
-        self._recording.train(trackers_of_lightning(trainer.loggers), step=steps)
+        trackers = trackers_of_lightning(trainer.loggers)
+        self._recording.train(trackers, step=trainer.fit_loop.epoch_loop._batches_that_stepped)
 
     def on_train_batch_end(self, trainer: Any, _pl_module: Any, outputs: Any, batch: Any, _batch_idx: int) -> None:
         guard(self._log)(trainer, outputs, batch)
@@ -52,8 +51,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
             self._recording.end()
 
     def _log(self, trainer: Any, outputs: Any, batch: Any) -> None:
-        tokens = self._tokens(batch)
-        if tokens is not None:
+        if (tokens := self._tokens(batch)) is not None:
             traincope.log(step_tokens=tokens)
         if isinstance(outputs, Mapping) and "loss" in outputs:
             # Lightning divides the loss by the number of batches that it accumulates.
