@@ -30,6 +30,12 @@ def merged(tmp_path: Path, job: Job) -> Path:
     return tmp_path / "merged"
 
 
+def has_rows(run: Path) -> bool:
+    """True once the agent has written the rows that the test compares: on a busy machine it is behind its ranks."""
+    ranks = [read_rows(path, rank=0) for path in run.glob("attempt-000/rank-*")]
+    return bool(ranks) and all(any(row.step >= COPIED_STEPS.stop for row in rows) for rows in ranks)
+
+
 def terms(rows: dict[int, Row], term: str) -> list[int]:
     """The term in each of the steps with detail."""
     return [rows[step].terms.get(term, 0) for step in COPIED_STEPS if rows[step].terms]
@@ -52,6 +58,7 @@ def test_live_waits_for_a_late_rank_of_another_host_agree_with_the_report(
     with hosts(*names) as made, started(tmp_path, made, training=training, ranks=ranks, STEPS=str(STEPS)) as job:
         codes = [process.wait(timeout=200) for process in job.processes.values()]
         assert codes == [0] * len(names), job.all_logs()
+        job.until(lambda: all(has_rows(run) for run in job.runs.values()), "the rows of all agents", may_end=True)
         run = merged(tmp_path, job)
     analysis = analyze(open_run(run))
     error_ns = sum(clock.bound_ns or 0 for clock in analysis.timeline.clocks)
