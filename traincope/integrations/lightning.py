@@ -26,9 +26,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
         """`run`: `traincope.run(...)` with settings. It is not used if another run records already.
         `tokens`: number of tokens of a batch of this rank; None if unknown.
         """
-        self._recording = Recording(run)
-        self._tokens = tokens
-        self._new_values = NewValues()
+        self._recording, self._tokens, self._new_values = Recording(run), tokens, NewValues()
 
     def setup(self, _trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
