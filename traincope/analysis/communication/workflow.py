@@ -85,7 +85,7 @@ def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:
     found = [wait for role, job in zip(roles, jobs, strict=True) for wait in _waits(role, job, ranks)]
     return Workflow(
         name=names.pop() if names else None,
-        jobs=tuple(_job(role, job, jobs) for role, job in zip(roles, jobs, strict=True)),
+        jobs=tuple(_jobs(roles, jobs)),
         waits=tuple(sorted(found, key=lambda wait: -wait.ratio)),
     )
 
@@ -102,17 +102,18 @@ def _declared(job: JobActivity) -> str:
     return job.role or job.run_id
 
 
-def _job(role: str, job: JobActivity, jobs: Sequence[JobActivity]) -> Job:
-    recorded = _recorded(job.ranks)
-    others = (_recorded(other.ranks) for other in jobs if other is not job)
-    return Job(
-        role=role,
-        run_id=job.run_id,
-        num_ranks=job.num_ranks,
-        num_steps=job.num_steps,
-        wait_ratio=job.waited_ns / job.wall_ns if job.wall_ns else None,
-        alone=not any(other.covered_ns(recorded.starts_ns, recorded.ends_ns).any() for other in others),
-    )
+def _jobs(roles: Sequence[str], jobs: Sequence[JobActivity]) -> Iterator[Job]:
+    recorded = [_recorded(job.ranks) for job in jobs]
+    for role, job, own in zip(roles, jobs, recorded, strict=True):
+        others = (other for other in recorded if other is not own)
+        yield Job(
+            role=role,
+            run_id=job.run_id,
+            num_ranks=job.num_ranks,
+            num_steps=job.num_steps,
+            wait_ratio=job.waited_ns / job.wall_ns if job.wall_ns else None,
+            alone=not any(other.covered_ns(own.starts_ns, own.ends_ns).any() for other in others),
+        )
 
 
 def _waits(role: str, job: JobActivity, ranks: Mapping[str, tuple[RankActivity, ...]]) -> Iterator[JobWait]:
