@@ -23,6 +23,10 @@ A message names the problem, the place (file, rank, step), and the remedy. Nothi
 these errors reach a training process. They belong to the offline half.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 REGRESSION = 10
 """Exit code of a comparison that found a regression."""
 
@@ -59,6 +63,11 @@ class EmptyRunError(RunDirectoryError):
 class UnreadableError(RunDirectoryError):
     exit_code = 4
 
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> "UnreadableError":
+        """The error of a file, or of the one that `error` names."""
+        return cls(f"cannot read {error.filename or path}: {error.strerror or error}; check its mode and disk")
+
 
 class VersionError(RunDirectoryError):
     exit_code = 5
@@ -86,3 +95,12 @@ class MissingDependencyError(TraincopeError):
 
 class ServerError(TraincopeError):
     exit_code = 9
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block, which reads `path`, into an UnreadableError."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableError.of(path, error) from error

@@ -47,6 +47,14 @@ def test_a_missing_rank_is_bad(run: Path) -> None:
     assert not examine_run(run).healthy
 
 
+def test_a_rank_that_may_not_be_read_is_bad(run: Path) -> None:
+    manifest = run / "run.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"world_size": 2}))
+    (run / "attempt-000" / "rank-00001" / "rank.json").mkdir(parents=True)
+    present = [finding.fact for finding in not_ok(run) if finding.state is State.BAD and finding.name == "present"]
+    assert present == ["rank 0; rank 1 may not be read"]
+
+
 @pytest.mark.parametrize(
     ("ending", "fact"),
     [

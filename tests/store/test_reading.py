@@ -3,20 +3,25 @@ rest.
 """
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import traincope
+from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, UnreadableError, VersionError
 from traincope.events import RECORD_BYTES, Kind
 from traincope.live.node.retention import compact
 from traincope.store import read_run
 from traincope.store.reading import require_readable
 from traincope.store.segments.records import read_records
+from traincope.timeline import build_timeline
 from traincope.topology import ClusterNode, Scheduler
 
 
@@ -74,8 +79,9 @@ def test_a_segment_that_the_system_refuses_is_a_problem_of_its_rank(run: Path, e
         require_readable(records)
 
 
-@pytest.mark.parametrize("name", ["names.jsonl", "groups.jsonl", "details.jsonl"])
-def test_a_rank_whose_words_the_system_refuses_is_left_out_with_a_sentence(run: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["rank.json", "names.jsonl", "groups.jsonl", "details.jsonl"])
+def test_a_rank_of_which_the_system_refuses_another_file_is_left_out_with_a_sentence(run: Path, name: str) -> None:
+    """An export of the whole run is refused, and the rank is not called lost."""
     (rank(run, 1) / name).touch()
     refuse(rank(run, 1) / name)
     records = read_run(run)
@@ -83,6 +89,33 @@ def test_a_rank_whose_words_the_system_refuses_is_left_out_with_a_sentence(run: 
     assert records.problems == (
         f"cannot read {rank(run, 1) / name}: Is a directory; check its mode and disk; rank 1 is left out",
     )
+    assert (records.missing, records.refused) == ((1,), (1,))
+    with pytest.raises(UnreadableError, match=f"^cannot read {rank(run, 1) / name}: Is a directory"):
+        require_readable(records)
+    assert [finding.kind for finding in rank_failures(build_timeline(records), ())] == []
+    shutil.rmtree(rank(run, 1))
+    lost = read_run(run)
+    assert (lost.missing, lost.refused) == ((1,), ())
+    assert [finding.kind for finding in rank_failures(build_timeline(lost), ())] == ["missing_rank"]
+
+
+def test_a_run_of_which_no_rank_may_be_read_is_not_called_empty(run: Path) -> None:
+    for number in range(2):
+        refuse(rank(run, number) / "names.jsonl")
+    with pytest.raises(UnreadableError, match=f"^cannot read {rank(run, 0)}/names.jsonl: Is a directory"):
+        read_run(run)
+
+
+UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_a_rank_whose_directory_may_not_be_listed_is_refused(run: Path) -> None:
+    rank(run, 1).chmod(0o311)
+    code = f"from traincope.store import read_run; r = read_run({str(run)!r}); print(r.refused, r.problems)"
+    done = subprocess.run([*UNPRIVILEGED, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reason = f"cannot read {rank(run, 1)}: Permission denied; check its mode and disk; rank 1 is left out"
+    assert done.stdout == f"(1,) {(reason,)}\n"
 
 
 def test_a_segment_that_is_compacted_while_the_run_is_read_is_read_in_its_new_form(run: Path) -> None:

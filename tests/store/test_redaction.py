@@ -11,7 +11,7 @@ import torch
 import traincope
 from traincope.cli.launch.worker import settings
 from traincope.engine.config import Config
-from traincope.errors import UsageError
+from traincope.errors import UnreadableError, UsageError
 from traincope.report import to_document
 from traincope.store import Look, read_run
 from traincope.store.job.looks import append_look, read_looks
@@ -191,6 +191,16 @@ def test_an_existing_target_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "run")
     with pytest.raises(UsageError, match="already exists"):
         redact(tmp_path / "run", tmp_path)
+
+
+def test_a_run_that_may_not_be_read_in_full_leaves_no_copy(tmp_path: Path) -> None:
+    record(tmp_path / "run")
+    names = tmp_path / "run" / "attempt-000" / "rank-00000" / "names.jsonl"
+    names.unlink()
+    names.mkdir()
+    with pytest.raises(UnreadableError, match=f"^cannot read {names}: Is a directory; check its mode and disk$"):
+        redact(tmp_path / "run", tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_the_devices_name_stays_without_its_uuid(tmp_path: Path) -> None:

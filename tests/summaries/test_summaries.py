@@ -146,6 +146,18 @@ def test_a_member_without_a_directory_is_waited_for(run: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", [RANK_FILE, NAMES_FILE, GROUPS_FILE, ROWS_FILE])
+def test_a_rank_that_the_system_refuses_is_left_out_and_not_called_lost(run: Path, name: str) -> None:
+    """A directory in the place of a file: not even root can read it."""
+    path = rank_directory(run, attempt=0, rank=1) / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    summaries = read_summaries(run)
+    assert summaries.problems == (f"cannot read {path}: Is a directory; check its mode and disk; rank 1 is left out",)
+    assert (summaries.missing, summaries.refused) == ((1,), (1,))
+    assert FindingKind.MISSING_RANK not in [finding.kind for finding in job_summary(summaries).verdict]
+
+
 def test_a_rank_whose_records_do_not_show_the_call_is_not_accused(run: Path) -> None:
     """A summary holds only the last records: a call on a group may be before them."""
     directory = rank_directory(run, attempt=0, rank=2)

@@ -14,6 +14,7 @@ from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RunRecords, read_run
 from traincope.store.places.node_local import recorded_at
 from traincope.store.places.ship_notes import ShipNote, left_notes
+from traincope.store.reading import SHARE
 from traincope.timeline import build_timeline, error_between_ns, open_run
 from traincope.timeline.timeline import TRAINING_THREAD
 from traincope.units import count, duration, numbers, share, size
@@ -66,12 +67,13 @@ def _ranks(run: RunRecords) -> Iterator[Finding]:
     if run.logbook is not None:
         yield note("present", "none: imported from a list of runs and interruptions")
     elif run.missing:
-        missing = numbers(run.missing, "rank")
-        yield bad(
-            "present",
-            f"{present}; {missing} left no records",
-            do=f"copy the records of {missing} here, or record to a directory that all hosts share",
-        )
+        lost = [rank for rank in run.missing if rank not in run.refused]
+        if lost:
+            do = f"copy the records of {numbers(lost, 'rank')} here, or record to a directory that all hosts share"
+            yield bad("present", f"{present}; {numbers(lost, 'rank')} left no records", do=do)
+        if run.refused:
+            refused = numbers(run.refused, "rank")
+            yield bad("present", f"{present}; {refused} may not be read", do=f"check the modes of its files; {SHARE}")
     elif len(run.ranks) < run.info.world_size:
         traces = f"traces of {present} of {run.info.world_size}"
         yield note("present", traces, do="import the traces of the other ranks too, to separate wait from transfer")

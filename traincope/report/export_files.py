@@ -4,10 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
-from traincope.errors import UsageError
+from traincope.errors import UnreadableError, UsageError, refusals
 from traincope.report.exports import DirectoryExport, TextExport
 from traincope.store.reading import require_readable
-from traincope.store.segments.records import refusals, unreadable
 from traincope.timeline import Timeline, open_run
 from traincope.whole_files import aside_path, is_stream, output, written_aside
 
@@ -31,7 +30,7 @@ def write_export(export: TextExport | DirectoryExport, run: Path, target: Path, 
             _write_directory(export, run, Path(os.path.realpath(target)))
     except OSError as error:
         if error.filename is not None and not _is_of(target, Path(os.fsdecode(error.filename))):
-            raise unreadable(run, error) from error
+            raise UnreadableError.of(run, error) from error
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
 
 

@@ -79,10 +79,13 @@ def segment_path(directory: Path, *, thread: str, index: int) -> Path:
 
 
 def record_files(rank: Path, *, thread: str | None = None) -> list[Path]:
-    """Files of a rank's records, or of one thread's. A segment that exists in both forms appears once, compacted."""
+    """Files of a rank's records, or of one thread's. A segment that exists in both forms appears once, compacted.
+
+    Empty without the directory. Raises PermissionError if it may not be listed.
+    """
     try:
         names = os.listdir(rank)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         return []
     begin = "" if thread is None else f"{thread}-"
     compacted, written = (

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from traincope.errors import RunDirectoryError
+from traincope.errors import RunDirectoryError, UnreadableError
 from traincope.topology import Group
 
 MAX_NAMES = 1 << 20
@@ -43,14 +43,18 @@ def parse_numbered(lines: Iterable[str]) -> dict[int, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object. Raises RunDirectoryError if it does not."""
+    """Read a file that holds one JSON object. Raises RunDirectoryError if it does not, UnreadableError if it may not be
+    read.
+    """
     try:
         text = path.read_text()
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"{path} is missing; copy it from its host, unless the process ended before it wrote the file"
         ) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnreadableError.of(path, error) from error
+    except ValueError as error:
         raise _damaged(path, error) from error
     return parse_object(text, place=path)
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import DataError, EmptyRunError, NotARunError, RunDirectoryError, UnreadableError, VersionError
+from traincope.errors import (
+    DataError,
+    EmptyRunError,
+    NotARunError,
+    RunDirectoryError,
+    UnreadableError,
+    VersionError,
+    refusals,
+)
 from traincope.events import EXCEPTION, Kind
 from traincope.private_files import UMASK_VARIABLE
 from traincope.store.job.attempts import Attempt, read_attempts
@@ -45,7 +53,7 @@ from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.places.fetched import local_copy
 from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.joining import continued, gap_ns, in_one
-from traincope.store.segments.records import count_dropped, missing_segments, read_records, unreadable
+from traincope.store.segments.records import count_dropped, missing_segments, read_records
 from traincope.store.segments.segments import RECORD_DTYPE, SegmentRecords, last_instant_ns, recorder_events
 from traincope.store.segments.stack_samples import StackSamples, read_stack_samples
 from traincope.store.side_tables.operations import Operations, read_operations
@@ -146,6 +154,10 @@ class RunRecords:
     missing: tuple[int, ...]
     """Ranks of the world without readable records."""
     problems: tuple[str, ...]
+    refused: tuple[int, ...] = ()
+    """Those of `missing` whose directory is here, and whose files the system does not let this process read."""
+    unreadable: tuple[str, ...] = ()
+    """What it does not let this process read of ranks that are left out, one sentence each."""
     earlier: tuple[Attempt, ...] = ()
     """The attempts before the last, as far as they can be read."""
     requests: tuple[WindowRequest, ...] = ()
@@ -197,29 +209,34 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
     if info.imported and (root / LOGBOOK_FILE).is_file():
         return _logged(root, info)
     place = root.absolute()  # workers may have another working directory
-    numbered = {n: p for p in place.glob("attempt-*") if p.is_dir() and (n := attempt_number(p)) is not None}
+    numbered = {n: p for p in entries(place, "attempt-") if p.is_dir() and (n := attempt_number(p)) is not None}
     number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
-    directories = sorted(attempts[-1].glob("rank-*")) if attempts else []
-    ranks, problems = _read_all(directories, attempt=number, executor=executor, reduce=reduce)
-    ranks = _with_provisional(root, ranks, problems, attempt=number)
+    directories = entries(attempts[-1], "rank-") if attempts else []
+    read = _read_all(directories, attempt=number, executor=executor, reduce=reduce)
+    problems = read.problems
+    ranks = _with_provisional(root, read, attempt=number)
     if not attempts and not ranks:
         raise EmptyRunError(
             f"{root} has been created, but no rank has recorded anything yet; try again once training runs"
         )
     if not any(_has_records(rank) for rank in ranks):
+        _require_readable(ranks, read.unreadable)
         detail = f": {problems[0]}" if problems else ""
         raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
     witnessed = _read_witnessed(attempts[-1], attempt=number) if attempts else ()
     ranks, added = _with_last_seconds(ranks, witnessed)
     present = {rank.rank for rank in ranks}
+    missing = tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported)
     notes = read_notes(notes_path(root))
     return RunRecords(
         path=root,
         info=info,
         ranks=tuple(ranks),
         attempts=len(attempts),
-        missing=tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported),
+        missing=missing,
         problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ()), *added),
+        refused=tuple(rank for rank in missing if rank in read.refused),
+        unreadable=tuple(read.unreadable),
         earlier=tuple(earlier_attempts(attempts, notes=notes)),
         requests=read_requests(root, attempt=number),
         launcher=notes,
@@ -232,9 +249,18 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
 
 def require_readable(run: RunRecords) -> None:
     """Raise UnreadableError if the system refused to let any file of records be read: an export would lack it."""
-    for rank in run.ranks:
-        for problem in rank.unreadable:
-            raise UnreadableError(problem)
+    _require_readable(run.ranks, run.unreadable)
+
+
+def _require_readable(ranks: Sequence[RankRecords], unreadable: Sequence[str]) -> None:
+    for problem in (*unreadable, *(problem for rank in ranks for problem in rank.unreadable)):
+        raise UnreadableError(problem)
+
+
+def entries(directory: Path, begin: str) -> list[Path]:
+    """Entries whose names begin so, in order. Raises UnreadableError if the directory may not be listed."""
+    with refusals(directory):
+        return sorted(path for path in directory.iterdir() if path.name.startswith(begin))
 
 
 def _has_records(rank: RankRecords) -> bool:
@@ -274,20 +300,42 @@ def read_again(rank: RankRecords) -> RankRecords:
     return own if longer is None else longer[0]
 
 
-def _read_all(
-    directories: list[Path], *, attempt: int, executor: Executor | None, reduce: Reduce
-) -> tuple[list[RankRecords], list[str]]:
+@dataclass(slots=True)
+class _Read:
+    """The ranks of some directories."""
+
+    ranks: list[RankRecords] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """One sentence for each rank that cannot be read."""
+    refused: list[int] = field(default_factory=list)
+    """Ranks among them that the system does not let this process read."""
+    unreadable: list[str] = field(default_factory=list)
+    """What it does not let this process read, one sentence for each."""
+
+    def add(self, other: "_Read") -> None:
+        self.ranks += other.ranks
+        self.problems += other.problems
+        self.refused += other.refused
+        self.unreadable += other.unreadable
+
+    def leave_out(self, directory: Path, error: UnreadableError) -> None:
+        number = rank_number(directory)
+        self.problems.append(f"{error}; {'its process' if number is None else f'rank {number}'} is left out")
+        self.refused += [] if number is None else [number]
+        self.unreadable.append(str(error))
+
+
+def _read_all(directories: list[Path], *, attempt: int, executor: Executor | None, reduce: Reduce) -> _Read:
     """As `_read_ranks`, by the workers of the executor."""
     if executor is None or len(directories) <= RANKS_PER_TASK:
         return _read_ranks(directories, attempt=attempt, reduce=reduce)
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
-    ranks, problems = [], []
-    for found, sentences in executor.map(partial(_read_ranks, attempt=attempt, reduce=reduce), tasks):
-        ranks += found
-        problems += sentences
-    if not ranks and _read_ranks(directories[:1], attempt=attempt)[0]:
+    result = _Read()
+    for part in executor.map(partial(_read_ranks, attempt=attempt, reduce=reduce), tasks):
+        result.add(part)
+    if not result.ranks and _read_ranks(directories[:1], attempt=attempt).ranks:
         raise unseen_by_workers(directories[0].parent)
-    return ranks, problems
+    return result
 
 
 def unseen_by_workers(path: Path) -> DataError:
@@ -298,21 +346,20 @@ def unseen_by_workers(path: Path) -> DataError:
     )
 
 
-def _read_ranks(
-    directories: list[Path], *, attempt: int, reduce: Reduce = _everything
-) -> tuple[list[RankRecords], list[str]]:
-    """The ranks that can be read, and one sentence for each that cannot."""
-    ranks, problems = [], []
+def _read_ranks(directories: list[Path], *, attempt: int, reduce: Reduce = _everything) -> _Read:
+    """Read the ranks of these directories, as far as they can be read."""
+    result = _Read()
     for directory in directories:
         try:
-            ranks.append(reduce(_read_rank(directory, attempt=attempt)))
+            with refusals(directory):
+                result.ranks.append(reduce(_read_rank(directory, attempt=attempt)))
         except VersionError:
             raise
+        except UnreadableError as error:
+            result.leave_out(directory, error)
         except RunDirectoryError as error:
-            problems.append(str(error))
-        except OSError as error:
-            problems.append(f"{unreadable(directory, error)}; rank {rank_number(directory)} is left out")
-    return ranks, problems
+            result.problems.append(str(error))
+    return result
 
 
 def _read_witnessed(directory: Path, *, attempt: int) -> tuple[WitnessedHost, ...]:
@@ -328,7 +375,7 @@ def _read_compared(directory: Path, *, attempt: int) -> tuple[tuple[RankRecords,
 
 
 def _read_copies(directory: Path, *, attempt: int) -> tuple[RankRecords, ...]:
-    return tuple(_read_ranks(sorted(directory.glob("rank-*")), attempt=attempt)[0])
+    return tuple(_read_ranks(sorted(directory.glob("rank-*")), attempt=attempt).ranks)
 
 
 def _in_one(host: WitnessedHost) -> WitnessedHost:
@@ -390,16 +437,19 @@ def _last_ns(rank: RankRecords) -> int:
     return max((last_instant_ns(segment.records) for segment in rank.segments), default=0)
 
 
-def _with_provisional(root: Path, ranks: list[RankRecords], problems: list[str], *, attempt: int) -> list[RankRecords]:
-    """Add ranks of this launch that ended before they joined a process group, the newest record of each."""
-    provisional, unreadable = _read_ranks(sorted(root.glob(f"{PROVISIONAL}*")), attempt=attempt)
-    problems += unreadable
-    began_ns = min((rank.info.started_wall_ns for rank in ranks), default=0) - SAME_LAUNCH_NS
-    present = {rank.rank: rank for rank in ranks}
-    for rank in sorted(provisional, key=lambda rank: -rank.info.started_wall_ns):
+def _with_provisional(root: Path, read: _Read, *, attempt: int) -> list[RankRecords]:
+    """Add ranks of this launch that ended before they joined a process group, the newest record of each. Its problems
+    are noted in `read`.
+    """
+    provisional = _read_ranks(entries(root, PROVISIONAL), attempt=attempt)
+    read.problems += provisional.problems
+    read.unreadable += provisional.unreadable
+    began_ns = min((rank.info.started_wall_ns for rank in read.ranks), default=0) - SAME_LAUNCH_NS
+    present = {rank.rank: rank for rank in read.ranks}
+    for rank in sorted(provisional.ranks, key=lambda rank: -rank.info.started_wall_ns):
         if rank.rank not in present and rank.info.started_wall_ns >= began_ns:
             present[rank.rank] = rank
-            problems.append(f"rank {rank.rank} recorded, but never joined a process group")
+            read.problems.append(f"rank {rank.rank} recorded, but never joined a process group")
     return [present[number] for number in sorted(present)]
 
 

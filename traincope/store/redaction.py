@@ -43,10 +43,11 @@ from traincope.store.layout import (
     signal_file,
 )
 from traincope.store.lines import parse, read_numbered, read_object
-from traincope.store.reading import find_run
+from traincope.store.reading import entries, find_run
 from traincope.store.segments.compacted import is_thinned, write_compacted
 from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import HEADER_BYTES, SegmentRecords, recorder_events
+from traincope.whole_files import written_aside
 
 RECORDER_KINDS = (Kind.COLLECTIVE, Kind.STALL, Kind.MEMORY, Kind.FLOPS, Kind.GPU, Kind.BATCH, Kind.USAGE)
 """Kinds of records whose names come from traincope only."""
@@ -64,7 +65,8 @@ Hash = Callable[[str], str]
 def redact(run: Path, target: Path) -> None:
     """Copy a run directory to `target`, which must not exist.
 
-    Raises RunDirectoryError if it cannot be read, UsageError if the copy cannot be written.
+    The copy appears when it is complete. Raises RunDirectoryError if the run cannot be read, UsageError if the copy
+    cannot be written.
     """
     root = find_run(run)
     if target.exists():
@@ -75,8 +77,11 @@ def redact(run: Path, target: Path) -> None:
         )
     hashed = _hash()
     try:
-        _copy(root, target, hashed)
+        with written_aside(target) as copy:
+            _copy(root, copy, hashed)
     except OSError as error:
+        if error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(root):
+            raise UnreadableError.of(root, error) from error
         raise UsageError(f"cannot write the copy to {target}: {error}") from error
 
 
@@ -94,10 +99,10 @@ def _copy(root: Path, target: Path, hashed: Hash) -> None:
         shutil.copyfile(level, target / LEVEL_FILE)
     for request in read_requests(root):
         append_request(target, request)
-    for rank in sorted(root.glob("attempt-*/rank-*")):
-        if attempt_number(rank.parent) is not None and rank_number(rank) is not None:
-            _copy_rank(rank, target / rank.relative_to(root), hashed)
-    for number, rank in enumerate(sorted(root.glob(f"{PROVISIONAL}*"))):
+    attempts = [path for path in entries(root, "attempt-") if attempt_number(path) is not None]
+    for rank in (rank for attempt in attempts for rank in entries(attempt, "rank-") if rank_number(rank) is not None):
+        _copy_rank(rank, target / rank.relative_to(root), hashed)
+    for number, rank in enumerate(entries(root, PROVISIONAL)):
         _copy_rank(rank, target / f"{PROVISIONAL}{number}", hashed)
 
 

@@ -69,12 +69,13 @@ def job_summary(summaries: Summaries) -> JobSummary:
 def _findings(summaries: Summaries, still: Stopped | None, slow: SlowRanks) -> Iterator[Finding]:
     if still is not None:
         yield _hang(summaries, still)
-    if summaries.missing:
+    lost = tuple(rank for rank in summaries.missing if rank not in summaries.refused)
+    if lost:
         yield Finding(
             kind=FindingKind.MISSING_RANK,
-            ranks=summaries.missing,
+            ranks=lost,
             confidence=HIGH,
-            evidence=f"{_ranks(summaries.missing)} left no readable directory",
+            evidence=f"{_ranks(lost)} left no readable directory",
             advice="Copy the directories of these ranks from their hosts.",
         )
     ended = [rank for rank in summaries.ranks if rank.ending not in (None, CLEAN)]

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import RunDirectoryError
+from traincope.errors import RunDirectoryError, refusals
 from traincope.events import OPEN, RECORD_BYTES, Kind
 from traincope.store.layout import COMPACTED, record_files, thread_and_index
-from traincope.store.segments.records import read_records, refusals
+from traincope.store.segments.records import read_records
 from traincope.store.segments.segments import HEADER_BYTES, RECORD_DTYPE, begun_records, plausible, read_header
 from traincope.timeline.timeline import TRAINING_THREAD
 

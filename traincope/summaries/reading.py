@@ -1,11 +1,11 @@
 """Summaries of all ranks of a run's last attempt, read by an executor."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.errors import EmptyRunError, RunDirectoryError
+from traincope.errors import EmptyRunError, RunDirectoryError, UnreadableError, refusals
 from traincope.store.job.manifests import RunInfo, read_run_info
 from traincope.store.layout import ROWS_FILE, attempt_number, rank_number
 from traincope.store.reading import find_run, unseen_by_workers
@@ -32,6 +32,8 @@ class Summaries:
     attempts: int
     missing: tuple[int, ...]
     """Ranks of the world without a readable directory."""
+    refused: tuple[int, ...] = ()
+    """Those of them whose directory is here, and whose files the system does not let this process read."""
     problems: tuple[str, ...]
 
 
@@ -60,16 +62,20 @@ def read_summaries(
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
     ranks: list[RankSummary] = []
     problems: list[str] = []
+    refused: list[int] = []
     num_read = 0
     results = map(_summarise, tasks) if executor is None else executor.map(_summarise, tasks)
-    for task, (found, errors) in zip(tasks, results, strict=True):
+    for task, (found, errors, unread) in zip(tasks, results, strict=True):
         ranks += found
         problems += errors
+        refused += unread
         num_read += len(task)
         if progress is not None:
             progress(num_read, len(directories))
     if not ranks and _summarise(directories[:1])[0]:
         raise unseen_by_workers(root)
+    if not ranks and refused:
+        raise UnreadableError(problems[0])
     present = {rank.rank for rank in ranks}
     missing = () if info.imported else tuple(rank for rank in range(info.world_size) if rank not in present)
     return Summaries(
@@ -78,28 +84,34 @@ def read_summaries(
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
         attempts=attempts,
         missing=missing,
+        refused=tuple(rank for rank in missing if rank in refused),
         problems=(*problems, *(problem for rank in ranks for problem in rank.problems)),
     )
 
 
 def _directories(root: Path) -> tuple[list[Path], int]:
     """Directories of the last attempt's ranks, and the number of attempts."""
-    numbered = {number: path for path in root.glob("attempt-*") if (number := attempt_number(path)) is not None}
-    if not numbered:
-        return [], 0
-    ranks = [path for path in numbered[max(numbered)].iterdir() if rank_number(path) is not None]
+    with refusals(root):
+        numbered = {number: path for path in root.iterdir() if (number := attempt_number(path)) is not None}
+        if not numbered:
+            return [], 0
+        ranks = [path for path in numbered[max(numbered)].iterdir() if rank_number(path) is not None]
     return sorted(ranks, key=lambda path: path.name), len(numbered)
 
 
-def _summarise(directories: Sequence[Path]) -> tuple[list[RankSummary], list[str]]:
-    """What one task of the executor does."""
-    problems: list[str] = []
-    return list(_readable(directories, problems)), problems
-
-
-def _readable(directories: Sequence[Path], problems: list[str]) -> Iterator[RankSummary]:
+def _summarise(directories: Sequence[Path]) -> tuple[list[RankSummary], list[str], list[int]]:
+    """Do one task of the executor: summaries, a sentence for each rank without one, and the ranks that the system
+    refuses.
+    """
+    ranks, problems, refused = [], [], []
     for directory in directories:
         try:
-            yield summarise_rank(directory)
+            with refusals(directory):
+                ranks.append(summarise_rank(directory))
+        except UnreadableError as error:
+            number = rank_number(directory)
+            problems.append(f"{error}; rank {number} is left out")
+            refused += [] if number is None else [number]
         except RunDirectoryError as error:
             problems.append(str(error))
+    return ranks, problems, refused

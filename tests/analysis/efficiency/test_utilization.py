@@ -443,7 +443,7 @@ def test_an_unknown_device_asks_for_its_peak() -> None:
 
 def test_ranks_without_records_leave_the_job_unknown() -> None:
     result = utilization_of(on(rank(0, *STEPS, *COUNTED)), world_size=2)
-    assert result.reason == "rank 1 left no records, so its FLOPs are missing"
+    assert result.reason == "rank 1 left no readable records, so its FLOPs are missing"
 
 
 def test_without_a_counted_step_there_is_no_mfu() -> None:

@@ -260,7 +260,7 @@ def _why_uncounted(timeline: Timeline, counted: Mapping[int, CountedFlops], cove
         if state is not None and state != ON and (withdrawn or rank not in counted):
             return f"{state.removeprefix(OFF)} (rank {rank})"
     if timeline.run.missing:
-        return f"rank {timeline.run.missing[0]} left no records, so its FLOPs are missing"
+        return f"rank {timeline.run.missing[0]} left no readable records, so its FLOPs are missing"
     uncounted = [rank for rank in states if rank not in counted]
     if uncounted:
         return NEVER_COUNTED if states[uncounted[0]] is None else _why_none_counted(timeline, uncounted[0])

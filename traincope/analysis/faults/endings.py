@@ -53,7 +53,7 @@ NUM_CALLERS = 3
 """Number of an exception's calling frames that are named."""
 MAX_MESSAGE_CHARACTERS = 200
 """Longer messages are cut where they are part of a sentence."""
-NO_RECORD = "it left no record"
+NO_RECORD, REFUSED_RECORD = "it left no record", "its record may not be read"
 NOTED = "noted by the launcher"
 OUT_OF_MEMORY_KILLER = "the kernel's out-of-memory killer"
 SECOND_NS = 1_000_000_000
@@ -335,7 +335,7 @@ def _ends_without_record(timeline: Timeline, notes: Mapping[int | None, Launcher
                 at_ns=note.at_wall_ns,
                 ranks=(rank,),
                 what=_exit(note),
-                evidence=NO_RECORD,
+                evidence=REFUSED_RECORD if rank in timeline.run.refused else NO_RECORD,
             )
 
 
@@ -464,7 +464,7 @@ def _undecided(end: Fault) -> Fault:
 
 
 def _has_no_record(end: Fault) -> bool:
-    return end.evidence == NO_RECORD
+    return end.evidence in (NO_RECORD, REFUSED_RECORD)
 
 
 def _following(end: Fault, first: Fault) -> Fault:

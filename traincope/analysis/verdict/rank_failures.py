@@ -67,7 +67,7 @@ def rank_failures(
     elif ends and not any(hang.stopped for hang in hangs):
         yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])
     named = {*(() if first is None else first.ranks), *(rank for host in lost_hosts(timeline) for rank in host.ranks)}
-    unreported = tuple(rank for rank in timeline.run.missing if rank not in named)
+    unreported = tuple(rank for rank in timeline.run.missing if rank not in {*named, *timeline.run.refused})
     if unreported:
         yield Finding(
             kind=FindingKind.MISSING_RANK,

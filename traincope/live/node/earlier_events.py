@@ -5,6 +5,7 @@ counted FLOPs. Counters and the job's time continue from the events and the eval
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,10 @@ PHASES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION)
 
 
 def needed_compacted_records(directory: Path) -> NDArray[np.void]:
-    """Needed events of all threads, in order of start. Empty without pyarrow; damaged files are skipped."""
-    paths = [path for path in record_files(directory) if path.suffix == COMPACTED]
+    """Needed events of all threads, in order of start. Empty without pyarrow; what cannot be read is skipped."""
+    paths: list[Path] = []
+    with suppress(PermissionError):
+        paths += [path for path in record_files(directory) if path.suffix == COMPACTED]
     joined = np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *_parts(paths)])
     in_time: NDArray[np.void] = joined[np.argsort(joined["start_ns"], kind="stable")]
     return in_time

@@ -136,13 +136,14 @@ def read_attempt(directory: Path, *, until_ns: int | None = None) -> Attempt | N
     """Summarise an attempt without reading all of it; None if nothing can be read. `until_ns`: see `summarise`."""
     ranks = {number: path for path in directory.glob("rank-*") if (number := rank_number(path)) is not None}
     for path in (ranks[number] for number in sorted(ranks)):
-        main = _training_records(record_files(path, thread="main"))
-        if len(main):
+        main = _training_records(_main_files(path))
+        words = _read_words(path) if len(main) else None
+        if words is not None:
             ends = {number: _end_of(ranks[number], until_ns=until_ns) for number in sorted(ranks)}
             attempt = summarise(
                 main,
-                names=dense_names(read_numbered(path / NAMES_FILE, version=_version(path))),
-                details=read_numbered(path / DETAILS_FILE, version=_version(path)),
+                names=dense_names(words[0]),
+                details=words[1],
                 number=attempt_number(directory) or 0,
                 rank_last_ns={rank: end.last_ns for rank, end in ends.items()},
                 until_ns=until_ns,
@@ -222,7 +223,7 @@ def summarise(
 
 def began_wall_ns(rank: Path) -> int | None:
     """Wall time when the training thread's first record began, from its oldest segment; None without records."""
-    oldest = _training_records(record_files(rank, thread="main")[:1])
+    oldest = _training_records(_main_files(rank)[:1])
     return int(oldest["start_ns"].min()) + wall_offset_ns(oldest) if len(oldest) else None
 
 
@@ -374,7 +375,7 @@ class _End:
 
 
 def _end_of(rank: Path, *, until_ns: int | None) -> _End:
-    newest, ending = _training_records(record_files(rank, thread="main")[-1:]), _ending(rank)
+    newest, ending = _training_records(_main_files(rank)[-1:]), _ending(rank)
     if not (newest["kind"] == Kind.CLOCK).any():
         return _End(ending=ending, last_ns=0, moved_ns=0, last_step=None)
     offset, within = wall_offset_ns(newest), _within_attempt(newest, until_ns=until_ns)
@@ -410,6 +411,23 @@ def _progress(ends: Mapping[int, _End]) -> Progress:
         last_step_ns=max((end_ns for _, end_ns in steps.values()), default=None),
         moved_ns={rank: end.moved_ns for rank, end in ends.items()},
     )
+
+
+def _main_files(rank: Path) -> list[Path]:
+    """Segments of the training thread; none where the directory may not be listed."""
+    try:
+        return record_files(rank, thread="main")
+    except PermissionError:
+        return []
+
+
+def _read_words(rank: Path) -> tuple[dict[int, Any], dict[int, Any]] | None:
+    """Names and details; None if the system does not let this process read them."""
+    try:
+        names, details = (read_numbered(rank / file, version=_version(rank)) for file in (NAMES_FILE, DETAILS_FILE))
+    except OSError:
+        return None
+    return names, details
 
 
 def _training_records(paths: list[Path]) -> NDArray[np.void]:

@@ -54,10 +54,10 @@ def read_batches(attempt: Path, *, ranks: Collection[int] | None = None) -> dict
         try:
             version = int(read_object(directory / RANK_FILE).get("version", 1))
             main = [read_records(path).records for path in record_files(directory, thread="main")]
-        except RunDirectoryError:
+            names = dense_names(read_numbered(directory / NAMES_FILE, version=version))
+        except (RunDirectoryError, OSError):
             continue
         if number is not None and main:
-            names = dense_names(read_numbered(directory / NAMES_FILE, version=version))
             found[number] = rank_batches(np.concatenate(main), names=names)
     return found
 

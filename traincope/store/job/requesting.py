@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import MissingDependencyError, RunDirectoryError, UsageError
+from traincope.errors import MissingDependencyError, RunDirectoryError, UsageError, refusals
 from traincope.events import BLOCK_STEPS, DETAIL_LEVEL, OPEN, Kind
 from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
 from traincope.store.job.requests import MAX_STEPS, PERSONS, Cause, WindowRequest, append_request, read_requests
@@ -222,7 +222,9 @@ def recent_steps(rank: Path, *, back_to: int | None = None) -> NDArray[np.void]:
 
 def _newest_first(rank: Path) -> Iterator[NDArray[np.void]]:
     """Records of the training thread, file by file."""
-    for path in reversed(record_files(rank, thread=TRAINING_THREAD)):
+    with refusals(rank):
+        files = record_files(rank, thread=TRAINING_THREAD)
+    for path in reversed(files):
         try:
             yield read_records(path).records
         except (RunDirectoryError, MissingDependencyError, FileNotFoundError):

@@ -1,10 +1,9 @@
 """Record files in either form, and gaps in a rank's records: dropped events and deleted segments."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from traincope.errors import UnreadableError
+from traincope.errors import refusals
 from traincope.events import Kind
 from traincope.store.layout import COMPACTED, SEGMENT, thread_and_index
 from traincope.store.segments.compacted import read_compacted
@@ -24,20 +23,6 @@ def read_records(path: Path) -> SegmentRecords:
             return read_segment(place)
         with place.open("rb"):  # pyarrow would take a directory for a set of files
             return read_compacted(place)
-
-
-@contextmanager
-def refusals(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block, which reads `path`, into an UnreadableError."""
-    try:
-        yield
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: OSError) -> UnreadableError:
-    """The error of a file that the system does not let this process read."""
-    return UnreadableError(f"cannot read {error.filename or path}: {error.strerror or error}; check its mode and disk")
 
 
 def count_dropped(segments: Iterable[SegmentRecords]) -> int:

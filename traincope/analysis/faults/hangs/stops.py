@@ -32,6 +32,8 @@ class _Run:
     """Ranks that dropped records."""
     missing: tuple[int, ...]
     """Ranks without records."""
+    refused: tuple[int, ...]
+    """Those of them whose records may not be read."""
 
     @property
     def patience_ns(self) -> int:
@@ -52,6 +54,7 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
         patience=learned,
         dropped=frozenset(rank.rank for rank in timeline.run.ranks if rank.dropped),
         missing=timeline.run.missing,
+        refused=timeline.run.refused,
     )
     edges = edges_of(standings)
     if edges:
@@ -253,7 +256,7 @@ def _no_records(run: _Run, source: Source, rank: int) -> Hang | None:
     if until_ns is None or until_ns - since_ns < run.patience_ns:
         return None
     hang = _hang(run, HangKind.UNKNOWN, source, since_ns=since_ns, until_ns=until_ns)
-    return _unknown(hang, (rank,), "it left no records")
+    return _unknown(hang, (rank,), "its records may not be read" if rank in run.refused else "it left no records")
 
 
 def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns: int, doing: str | None = None) -> Hang:
