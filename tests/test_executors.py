@@ -53,6 +53,43 @@ for work in (late, early):
     assert output_of(body) == ["/nowhere/late", "/nowhere/early"]
 
 
+def test_the_call_raises_what_ended_the_work_before_it() -> None:
+    """The value cannot be sent any more, whatever its size, and the error is that of the work."""
+    body = """
+import errno, time
+from traincope.errors import RunDirectoryError, TraincopeError
+
+def full(value):
+    raise OSError(errno.ENOSPC, "No space left on device", "/x")
+
+def damaged(value):
+    raise RunDirectoryError("the run is damaged")
+
+def short(value):
+    raise MemoryError
+
+def die(value):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+for work in (full, damaged, short, die):
+    for size in (10, 5_000_000):
+        try:
+            with alongside(work) as complete:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+                complete("x" * size)
+                print("the block went on" if size > 10 else "", end="")
+        except (OSError, TraincopeError) as error:
+            print(type(error).__name__, error)
+"""
+    expected = [
+        "OSError [Errno 28] No space left on device: '/x'",
+        "RunDirectoryError the run is damaged",
+        "DataError a process that worked on the run ran out of memory; read it where more is free",
+        "DataError a process that worked on the run was killed, perhaps because memory ran out",
+    ]
+    assert output_of(body) == [line for line in expected for _ in range(2)]
+
+
 def test_a_killed_process_and_a_failed_block_raise_different_errors() -> None:
     body = """
 def die(value):

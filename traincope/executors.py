@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-from traincope.errors import DataError, MissingDependencyError, UsageError
+from traincope.errors import DataError, MissingDependencyError, TraincopeError, UsageError
 
 CONNECT_SECONDS = 10
 
@@ -76,8 +77,8 @@ def alongside(work: Callable[[Callable[[], T]], None]) -> Iterator[Callable[[T],
 
     The block calls what is yielded once, with what the work waits for as late as it can; the work calls its argument to
     get it. Leaving the block waits for the work's end. Where no fork is safe, this process does the work at that call.
-    Raises OSError of the work, and DataError if its process was killed. The process ends with this one as soon as it
-    waits.
+    Raises OSError and TraincopeError of the work, and DataError if its process was killed, at the call or at the end.
+    The process ends with this one as soon as it waits.
     """
     if start_method() != "fork":
         yield lambda value: work(lambda: value)
@@ -89,36 +90,43 @@ def alongside(work: Callable[[Callable[[], T]], None]) -> Iterator[Callable[[T],
     other.close()
 
     def complete(value: T) -> None:
-        with suppress(ConnectionError):  # its answer says why it has ended
+        try:
             here.send(value)
+        except ConnectionError:  # its answer says why it has ended
+            _raise_answer(here, process)
 
     try:
         yield complete
-        error = _answer(here)
-        if error is not None:
-            raise error
+        _raise_answer(here, process)
     finally:
         process.terminate()  # it has ended, unless the block raised
         process.join()
         here.close()
 
 
-def _answer(work: Connection) -> OSError | None:
+def _raise_answer(work: Connection, process: BaseProcess) -> None:
+    """Wait for the end of the work, and raise its error."""
     try:
-        error: OSError | None = work.recv()
+        error: OSError | TraincopeError | None = work.recv()
     except (EOFError, ConnectionError) as gone:
-        raise DataError("a process that worked on the run was killed, perhaps because memory ran out") from gone
-    return error
+        process.join()
+        was_killed = process.exitcode is not None and process.exitcode < 0
+        how = "was killed, perhaps because memory ran out" if was_killed else "failed; its traceback is above"
+        raise DataError(f"a process that worked on the run {how}") from gone
+    if error is not None:
+        raise error
 
 
 def _work(work: Callable[[Callable[[], T]], None], parents: Connection, own: Connection) -> None:
     parents.close()
-    with suppress(EOFError, ConnectionError):  # the parent process is gone
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):  # the parent process is gone, or gets Ctrl-C too
         try:
             work(own.recv)
             own.send(None)
-        except OSError as error:
+        except (OSError, TraincopeError) as error:
             own.send(error)
+        except MemoryError:
+            own.send(DataError("a process that worked on the run ran out of memory; read it where more is free"))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.context import Context
-from traincope.errors import RunDirectoryError
+from traincope.errors import RunDirectoryError, UnreadableError
 from traincope.events import Kind
 from traincope.executors import alongside
 from traincope.report import summary_document, to_document, to_json
@@ -88,8 +88,10 @@ def prepare(run: Path, tiles: Path, report: Report = lambda _: None) -> Analysis
         if not growing(document) or _quiet(run):
             save_analysis(reduced, tiles)
     except OSError as error:
+        if error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(run.absolute()):
+            raise UnreadableError.of(run, error) from error
         raise RunDirectoryError(
-            f"cannot write {tiles}: {error.strerror}; set XDG_CACHE_HOME to a writable directory"
+            f"cannot write {tiles}: {error.strerror or error}; set XDG_CACHE_HOME to a writable directory"
         ) from error
     return reduced
 
