@@ -17,8 +17,9 @@ own, big = os.getpid(), list(range(1000))
 """
 
 
-def output_of(body: str) -> list[str]:
+def output_of(body: str, *, stderr: str = "") -> list[str]:
     ran = subprocess.run([sys.executable, "-c", HEAD + body], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stderr.endswith(stderr) if stderr else not ran.stderr
     return ran.stdout.splitlines()
 
 
@@ -88,6 +89,29 @@ for work in (full, damaged, short, die):
         "DataError a process that worked on the run was killed, perhaps because memory ran out",
     ]
     assert output_of(body) == [line for line in expected for _ in range(2)]
+
+
+def test_ctrl_c_ends_the_work_without_a_traceback_and_a_bug_with_one() -> None:
+    """A terminal sends Ctrl-C to all processes of a command."""
+    body = """
+def interrupted(value):
+    os.kill(os.getpid(), signal.SIGINT)
+    value()
+
+def wrong(value):
+    raise AssertionError("a bug")
+
+for work in WORK:
+    try:
+        with alongside(work) as complete:
+            complete("value")
+    except DataError as error:
+        print(error)
+"""
+    sentence = "a process that worked on the run {}"
+    assert output_of(body.replace("WORK", "[interrupted]")) == [sentence.format("was interrupted")]
+    lines = output_of(body.replace("WORK", "[wrong]"), stderr="\nAssertionError: a bug\n")
+    assert lines == [sentence.format("failed; its traceback is above")]
 
 
 def test_a_killed_process_and_a_failed_block_raise_different_errors() -> None:

@@ -110,11 +110,15 @@ def _raise_answer(work: Connection, process: BaseProcess) -> None:
         error: OSError | TraincopeError | None = work.recv()
     except (EOFError, ConnectionError) as gone:
         process.join()
-        was_killed = process.exitcode is not None and process.exitcode < 0
-        how = "was killed, perhaps because memory ran out" if was_killed else "failed; its traceback is above"
-        raise DataError(f"a process that worked on the run {how}") from gone
+        raise DataError(f"a process that worked on the run {_ended(process.exitcode or 0)}") from gone
     if error is not None:
         raise error
+
+
+def _ended(exit_code: int) -> str:
+    if exit_code < 0:
+        return "was killed, perhaps because memory ran out"
+    return "failed; its traceback is above" if exit_code else "was interrupted"
 
 
 def _work(work: Callable[[Callable[[], T]], None], parents: Connection, own: Connection) -> None:
