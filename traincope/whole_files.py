@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 from traincope.private_files import file_mode
 
+ASIDE_BEGIN, ASIDE_END = ".", ".new"
+"""Begin and end of the names of what is written aside."""
 SPARE_BYTES = 16_384
 """Disk space reserved for the last version of a file."""
 
@@ -26,7 +28,7 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def aside_path(path: Path) -> Path:
     """Return the name under which this process writes `path` aside, in the same directory."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{_TOKEN}.new")
+    return path.with_name(f"{ASIDE_BEGIN}{path.name}.{os.getpid()}-{_TOKEN}{ASIDE_END}")
 
 
 @contextmanager

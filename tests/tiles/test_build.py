@@ -1,5 +1,8 @@
 """Tiles of hand-made runs: the place of each span, its wait, and the share of each bin."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ from traincope.events import OPEN, Phase
 from traincope.tiles import build as building
 from traincope.tiles.build import levels, write_tiles
 from traincope.tiles.lanes import ACTIVITY
-from traincope.tiles.storage import HEADER_FILE, VERSION, Row, Tiles, open_tiles
+from traincope.tiles.storage import HEADER_FILE, VERSION, Header, Row, Tiles, TilesWriter, open_tiles
 from traincope.tiles.zoom import Bars, Raster, Window, zoom
 from traincope.timeline import Timeline, match_instances
 
@@ -188,3 +191,18 @@ def test_damaged_tiles_are_refused(tmp_path: Path) -> None:
         open_tiles(tmp_path / "t")
     with pytest.raises(RunDirectoryError, match="is missing"):
         open_tiles(tmp_path / "nowhere")
+
+
+def test_what_a_killed_process_wrote_aside_is_removed_before_the_next_write(tmp_path: Path) -> None:
+    """What another process still writes stays, and so do the tiles that it finishes."""
+    kill = "import os, sys; from pathlib import Path; from traincope.tiles.storage import TilesWriter; "
+    kill += "TilesWriter(Path(sys.argv[1])).append('spans', __import__('numpy').zeros(9)); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", kill, tmp_path / "t"]).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    other = TilesWriter(tmp_path / "other")
+    assert not left.exists()
+    tiles_of(two_ranks(), tmp_path / "t")
+    other.finish(Header(origin_ns=0, length_ns=1))
+    other.abandon()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "t"]
+    assert not list(tmp_path.glob("*/writing.lock"))

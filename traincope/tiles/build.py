@@ -16,7 +16,18 @@ from traincope.events import Flag, Kind
 from traincope.store.side_tables.traces import MEMORY, Trace
 from traincope.tiles.lanes import ACTIVITY, Lanes, Registry, rank_lanes, wait_classes
 from traincope.tiles.raster import covered_ns
-from traincope.tiles.storage import DOCUMENT_FILE, NOTHING, SPAN_DTYPE, WHOLE, Group, Header, Level, Row, TilesWriter
+from traincope.tiles.storage import (
+    DOCUMENT_FILE,
+    NOTHING,
+    SPAN_DTYPE,
+    WHOLE,
+    Group,
+    Header,
+    Level,
+    Row,
+    TilesWriter,
+    complete_tiles,
+)
 from traincope.timeline import Instances, Timeline
 from traincope.timeline.intervals.painting import nesting, painted
 
@@ -130,7 +141,7 @@ def write_tiles(
     `document` returns the report of the same run, as JSON. It is called when all other files are written. A reader that
     has older tiles open keeps them until it closes them. Raises OSError if nothing can be written.
     """
-    older = [other for other in path.parent.glob("*") if other.is_dir()]
+    older = complete_tiles(path.parent)
     writer = TilesWriter(path)
     try:
         header = _write_columns(timeline, instances, writer, progress)

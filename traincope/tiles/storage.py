@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,11 +29,14 @@ from traincope.arrays import Ints
 from traincope.errors import RunDirectoryError
 from traincope.private_files import make_directory, private
 from traincope.store.lines import read_object
-from traincope.whole_files import aside_path
+from traincope.store.lock import is_locked, take_lock
+from traincope.whole_files import ASIDE_BEGIN, ASIDE_END, aside_path
 
-VERSION = 3
+VERSION = 4
 """Version of the tiles and of the document next to them."""
 HEADER_FILE = "header.json"
+LOCK_FILE = "writing.lock"
+"""Locked by the process that writes the directory."""
 DOCUMENT_FILE = "document.json"
 WHOLE = 65535
 """Value of a bin that a class covers fully."""
@@ -156,7 +160,11 @@ class TilesWriter:
         """Create the temporary directory. Raises OSError if nothing can be written."""
         self.path = path
         self._aside = aside_path(path)
+        _remove_left(path.parent)
         make_directory(self._aside)
+        self._lock: int | None = None
+        with suppress(OSError):  # a file system may have no locks
+            self._lock = take_lock(self._aside / LOCK_FILE)
         self._files: dict[str, BinaryIO] = {}
 
     def append(self, column: str, values: NDArray[Any]) -> None:
@@ -176,13 +184,29 @@ class TilesWriter:
             file.close()
         self.write_text(HEADER_FILE, json.dumps({"version": VERSION, **asdict(header)}))
         shutil.rmtree(self.path, ignore_errors=True)
+        (self._aside / LOCK_FILE).unlink(missing_ok=True)
         os.rename(self._aside, self.path)
 
     def abandon(self) -> None:
-        """Delete the temporary directory; does nothing after `finish`."""
+        """Delete the temporary directory, unless `finish` was called, and end the lock."""
         for file in self._files.values():
             file.close()
         shutil.rmtree(self._aside, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def complete_tiles(folder: Path) -> list[Path]:
+    """All directories of tiles in a folder, without those that are being written."""
+    return [path for path in folder.glob("*") if path.is_dir() and not path.name.startswith(".")]
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what killed processes wrote aside."""
+    for path in folder.glob(f"{ASIDE_BEGIN}*{ASIDE_END}"):
+        if path.is_dir() and not is_locked(path / LOCK_FILE):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def open_tiles(path: Path) -> Tiles:

@@ -18,7 +18,7 @@ from traincope.report.schema import SCHEMA_VERSION
 from traincope.store.layout import AGENT_LOG, METRICS_FILES, OLD_ROWS_FILE, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
 from traincope.store.lines import read_object
 from traincope.tiles.build import write_tiles
-from traincope.tiles.storage import DOCUMENT_FILE, HEADER_FILE, VERSION, open_tiles
+from traincope.tiles.storage import DOCUMENT_FILE, HEADER_FILE, VERSION, complete_tiles, open_tiles
 from traincope.timeline import open_run
 from traincope.whole_files import written_aside
 
@@ -55,7 +55,7 @@ def link_shipped(run: Path, tiles: Path) -> None:
     shipped = shipped_path(run)
     if not _are_whole(shipped):
         return
-    older = list(tiles.parent.glob("*"))
+    older = complete_tiles(tiles.parent)
     # If this fails, the viewer makes its own tiles and reports why they cannot be kept.
     with suppress(OSError), written_aside(tiles) as new_path:
         make_directory(new_path)
