@@ -71,7 +71,8 @@ def commands(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
 
 
 def exit_codes() -> Iterator[str]:
-    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
+    classes = (kind for kind in vars(errors).values() if inspect.isclass(kind))
+    kinds = [kind for kind in classes if issubclass(kind, errors.TraincopeError)]
     yield from (f"{kind.exit_code} {kind.__name__}" for kind in kinds)
     yield f"{errors.REGRESSION} traincope diff: the second run is slower"
 

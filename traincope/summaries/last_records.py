@@ -57,7 +57,7 @@ def read_last_records(directory: Path, *, ended: bool) -> LastRecords:
         main=main,
         to_wall_ns=int(clocks["value"][-1]) - int(clocks["start_ns"][-1]) if len(clocks) else None,
         whole=whole,
-        problems=tuple(problems),
+        problems=tuple(dict.fromkeys(problems)),  # a file may be tried twice
     )
 
 

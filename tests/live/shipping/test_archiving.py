@@ -116,7 +116,7 @@ def fetched() -> dict[str, bytes]:
 
 
 def without_versions(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: content for name, content in files.items() if not name.startswith(".versions")}
+    return {name: content for name, content in files.items() if not name.startswith((".versions", ".indexes"))}
 
 
 def recorded(run: Path) -> dict[str, bytes]:

@@ -35,8 +35,10 @@ STATE = re.compile(r"\d+-(\d+)-\d+")
 class ArchivedFiles:
     """The files in the archives of a run, by name."""
 
-    def __init__(self, remote: RemoteFiles, listed: Mapping[str, RemoteFile]) -> None:
-        """Read the indexes of the newest archives among the `listed` files of the run.
+    def __init__(
+        self, remote: RemoteFiles, listed: Mapping[str, RemoteFile], *, kept: dict[str, bytes] | None = None
+    ) -> None:
+        """Read the indexes of the newest archives among the `listed` files of the run. `kept`: as of `read_indexes`.
 
         Raises FileNotFoundError if the run changed meanwhile, ServerError.
         """
@@ -44,7 +46,7 @@ class ArchivedFiles:
         self._entries: dict[str, tuple[str, Entry]] = {}
         newest = newest_archives(listed)
         names = {folder: archive_name(folder, number) for folder, number in newest.items()}
-        indexes = _indexes(remote, names, listed)
+        indexes = _indexes(remote, names, listed, kept=kept)
         self.files: dict[str, RemoteFile] = {}
         for folder, index in sorted(indexes.items(), key=lambda each: each[1].number):
             present = {number for number in index.archives if archive_name(folder, number) in listed}
@@ -94,10 +96,13 @@ class ArchivedFiles:
                 call.give_up()
 
 
-def _indexes(remote: RemoteFiles, names: Mapping[str, str], listed: Mapping[str, RemoteFile]) -> dict[str, Index]:
+def _indexes(
+    remote: RemoteFiles, names: Mapping[str, str], listed: Mapping[str, RemoteFile], *, kept: dict[str, bytes] | None
+) -> dict[str, Index]:
     """The newest index of each host; if one is damaged, the newest of its host that is not."""
     try:
-        return dict(zip(names, read_indexes(remote, {each: listed[each].size for each in names.values()}), strict=True))
+        sizes = {name: listed[name].size for name in names.values()}
+        return dict(zip(names, read_indexes(remote, sizes, kept=kept), strict=True))
     except RunDirectoryError:
         sizes = {name: file.size for name, file in listed.items()}
         return {folder: newest_index(remote, folder, sizes) for folder in names}

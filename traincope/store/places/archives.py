@@ -140,12 +140,22 @@ def newest_index(remote: RemoteFiles, folder: str, archives: Mapping[str, int]) 
     return Index(number=0)
 
 
-def read_indexes(remote: RemoteFiles, archives: Mapping[str, int]) -> list[Index]:
-    """Read the indexes of archives, whose sizes are given.
+def read_indexes(
+    remote: RemoteFiles, archives: Mapping[str, int], *, kept: dict[str, bytes] | None = None
+) -> list[Index]:
+    """Read the indexes of archives, whose sizes are given. `kept` has stored bytes of indexes that were read before, by
+    the archive's name, and gets those that are read.
 
     Raises RunDirectoryError if one is damaged, FileNotFoundError if one was replaced meanwhile, ServerError.
     """
-    names, indexes = list(archives), []
+    stored = {} if kept is None else kept
+    _read_stored(remote, {name: size for name, size in archives.items() if name not in stored}, stored)
+    return [_index_of(stored[name], f"{remote.url}/{name}") for name in archives]
+
+
+def _read_stored(remote: RemoteFiles, archives: Mapping[str, int], found: dict[str, bytes]) -> None:
+    """Add the stored bytes of indexes to `found`. Raises as `read_indexes`."""
+    names = list(archives)
     for first in range(0, len(names), AT_ONCE):
         sizes = {name: archives[name] for name in names[first : first + AT_ONCE]}
         calls = [remote.begin_part(name, start=max(size - TAIL_BYTES, 0), end=size) for name, size in sizes.items()]
@@ -154,8 +164,7 @@ def read_indexes(remote: RemoteFiles, archives: Mapping[str, int]) -> list[Index
             at, stored = _index_place(tail, place)
             if at < begin:
                 tail, begin = remote.read_part(name, start=at, end=at + stored), at
-            indexes.append(_index_of(tail[at - begin :][:stored], place))
-    return indexes
+            found[name] = tail[at - begin :][:stored]
 
 
 def _index_place(tail: bytes, place: str) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from traincope.store.layout import (
 )
 from traincope.store.lines import parse
 from traincope.store.places.archived import ArchivedFiles, is_archived, plain_files
+from traincope.store.places.kept_indexes import keep, read_kept
 from traincope.store.places.remote import FILE, RemoteFile, RemoteFiles, url_of
 from traincope.units import size
 from traincope.whole_files import aside_path, write_whole
@@ -120,7 +121,9 @@ def fetch(remote: RemoteFiles, *, needs: Needs, to: Path | None = None) -> Fetch
 def _fetch_listed(remote: RemoteFiles, needs: Needs, directory: Path) -> Fetched:
     """Make the copy that of the files as they are listed now. Raises FileNotFoundError if they change meanwhile."""
     found = remote.sizes()
-    archived = ArchivedFiles(remote, found)
+    indexes = read_kept(directory, found)
+    archived = ArchivedFiles(remote, found, kept=indexes)
+    keep(directory, found, indexes)
     listed = {**plain_files(found), **archived.files}
     _check_names(listed, remote.url)
     needed = _needed(listed, needs)
