@@ -109,13 +109,27 @@ def test_a_run_of_which_no_rank_may_be_read_is_not_called_empty(run: Path) -> No
 UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
 
+def read_unprivileged(run: Path) -> str:
+    """Print what a process reads of which file modes count, also if root runs this."""
+    code = (
+        f"from traincope.store import read_run; r = read_run({str(run)!r}); print(r.refused, r.unreadable, *r.problems)"
+    )
+    return subprocess.run([*UNPRIVILEGED, sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
 def test_a_rank_whose_directory_may_not_be_listed_is_refused(run: Path) -> None:
     rank(run, 1).chmod(0o311)
-    code = f"from traincope.store import read_run; r = read_run({str(run)!r}); print(r.refused, r.problems)"
-    done = subprocess.run([*UNPRIVILEGED, sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    reason = f"cannot read {rank(run, 1)}: Permission denied; check its mode and disk; rank 1 is left out"
-    assert done.stdout == f"(1,) {(reason,)}\n"
+    reason = f"cannot read {rank(run, 1)}: Permission denied; check its mode and disk"
+    assert read_unprivileged(run) == f"(1,) {(reason,)} {reason}; rank 1 is left out\n"
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_launchers_notes_that_may_not_be_read_are_a_problem(run: Path) -> None:
+    """Without them the end of a rank may be unknown."""
+    (run / "launcher.jsonl").touch(mode=0)
+    reason = f"cannot read {run}/launcher.jsonl: Permission denied; check its mode and disk"
+    assert read_unprivileged(run) == f"() {(reason,)} {reason}; the launcher's notes are left out\n"
 
 
 def test_a_segment_that_is_compacted_while_the_run_is_read_is_read_in_its_new_form(run: Path) -> None:

@@ -227,24 +227,25 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
     ranks, added = _with_last_seconds(ranks, witnessed)
     present = {rank.rank for rank in ranks}
     missing = tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported)
-    notes = read_notes(notes_path(root))
-    return RunRecords(
-        path=root,
-        info=info,
-        ranks=tuple(ranks),
-        attempts=len(attempts),
-        missing=missing,
-        problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ()), *added),
-        refused=tuple(rank for rank in missing if rank in read.refused),
-        unreadable=tuple(read.unreadable),
-        earlier=tuple(earlier_attempts(attempts, notes=notes)),
-        requests=read_requests(root, attempt=number),
-        launcher=notes,
-        notices=tuple(notice for notice in read_notices(root) if notice.attempt == number),
-        witnessed=tuple(map(_in_one, witnessed)),
-        compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
-        operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
-    )
+    notes = _read_notes(root, read)
+    with refusals(root):
+        return RunRecords(
+            path=root,
+            info=info,
+            ranks=tuple(ranks),
+            attempts=len(attempts),
+            missing=missing,
+            problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ()), *added),
+            refused=tuple(rank for rank in missing if rank in read.refused),
+            unreadable=tuple(read.unreadable),
+            earlier=tuple(earlier_attempts(attempts, notes=notes)),
+            requests=read_requests(root, attempt=number),
+            launcher=notes,
+            notices=tuple(notice for notice in read_notices(root) if notice.attempt == number),
+            witnessed=tuple(map(_in_one, witnessed)),
+            compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
+            operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
+        )
 
 
 def require_readable(run: RunRecords) -> None:
@@ -435,6 +436,17 @@ def _continued(own: RankRecords, last: RankRecords) -> tuple[RankRecords, list[s
 
 def _last_ns(rank: RankRecords) -> int:
     return max((last_instant_ns(segment.records) for segment in rank.segments), default=0)
+
+
+def _read_notes(root: Path, read: _Read) -> tuple[LauncherNote, ...]:
+    """The launcher's notes; none if the system refuses, which is noted in `read`."""
+    try:
+        with refusals(root):
+            return read_notes(notes_path(root))
+    except UnreadableError as error:
+        read.problems.append(f"{error}; the launcher's notes are left out")
+        read.unreadable.append(str(error))
+        return ()
 
 
 def _with_provisional(root: Path, read: _Read, *, attempt: int) -> list[RankRecords]:
