@@ -194,7 +194,7 @@ def test_damaged_tiles_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_wrote_aside_is_removed_before_the_next_write(tmp_path: Path) -> None:
-    """What another process still writes stays, and so do the tiles that it finishes."""
+    """Tiles that another process still writes stay, until it finishes them and after."""
     kill = "import os, sys; from pathlib import Path; from traincope.tiles.storage import TilesWriter; "
     kill += "TilesWriter(Path(sys.argv[1])).append('spans', __import__('numpy').zeros(9)); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", kill, tmp_path / "t"]).returncode == -signal.SIGKILL

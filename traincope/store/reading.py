@@ -155,9 +155,9 @@ class RunRecords:
     """Ranks of the world without readable records."""
     problems: tuple[str, ...]
     refused: tuple[int, ...] = ()
-    """Those of `missing` whose directory is here, and whose files the system does not let this process read."""
+    """Ranks in `missing` whose directory is here, and whose files the system does not let this process read."""
     unreadable: tuple[str, ...] = ()
-    """What it does not let this process read of ranks that are left out, one sentence each."""
+    """Files that it does not let this process read, one sentence each; those in `ranks` have their own."""
     earlier: tuple[Attempt, ...] = ()
     """The attempts before the last, as far as they can be read."""
     requests: tuple[WindowRequest, ...] = ()
@@ -311,7 +311,7 @@ class _Read:
     refused: list[int] = field(default_factory=list)
     """Ranks among them that the system does not let this process read."""
     unreadable: list[str] = field(default_factory=list)
-    """What it does not let this process read, one sentence for each."""
+    """Files that it does not let this process read, one sentence each."""
 
     def add(self, other: "_Read") -> None:
         self.ranks += other.ranks

@@ -33,7 +33,7 @@ class Summaries:
     missing: tuple[int, ...]
     """Ranks of the world without a readable directory."""
     refused: tuple[int, ...] = ()
-    """Those of them whose directory is here, and whose files the system does not let this process read."""
+    """Ranks in `missing` whose directory is here, and whose files the system does not let this process read."""
     problems: tuple[str, ...]
 
 

@@ -1,4 +1,4 @@
-"""What ends the process that cuts the tiles is named, also if it ends before the analysis is done.
+"""The reason why the process that cuts the tiles ended is named, also if it ended before the analysis.
 
 Each case runs in a process of its own, because only a process without other threads forks.
 """

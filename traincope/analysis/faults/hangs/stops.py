@@ -33,7 +33,7 @@ class _Run:
     missing: tuple[int, ...]
     """Ranks without records."""
     refused: tuple[int, ...]
-    """Those of them whose records may not be read."""
+    """Ranks in `missing` whose records may not be read."""
 
     @property
     def patience_ns(self) -> int:
