@@ -150,7 +150,12 @@ def read_indexes(
     """
     stored = {} if kept is None else kept
     _read_stored(remote, {name: size for name, size in archives.items() if name not in stored}, stored)
-    return [_index_of(stored[name], f"{remote.url}/{name}") for name in archives]
+    indexes = []
+    for name in archives:
+        content = stored.pop(name)
+        indexes.append(_index_of(content, f"{remote.url}/{name}"))
+        stored[name] = content  # a damaged one is not kept
+    return indexes
 
 
 def _read_stored(remote: RemoteFiles, archives: Mapping[str, int], found: dict[str, bytes]) -> None:
