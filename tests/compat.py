@@ -220,7 +220,7 @@ def _counted(outcome: dict[int, list[str]], expected: dict[int, list[str]]) -> s
 
 
 def show(checks: list[Check], probes: dict[str, str]) -> None:
-    console = Console(width=110)
+    console = Console(width=110, markup=False)
     table = Table(title=f"torch {torch.__version__}, Python {platform.python_version()}, gloo", box=None)
     for column in ("what", "verdict", "seen"):
         table.add_column(column)
