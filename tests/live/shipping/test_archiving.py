@@ -326,6 +326,87 @@ def test_a_damaged_archive_is_reported_by_its_name(run: Path, host: Host, memory
         fetched()
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_bytes_that_changed_in_an_older_archive_ship_again_and_hold_up_nothing(
+    run: Path, host: Host, memory: "fsspec.AbstractFileSystem", is_here: bool
+) -> None:
+    clock, rng = Clock(), random.Random(5)
+    words = "attempt-000/rank-00002/names.jsonl"
+    shipping = shipper(run, host, clock=clock)
+    shipping.round()
+    (first,) = archives(memory)
+    with zipfile.ZipFile(BytesIO(memory.cat_file(first))) as archive:
+        at = archive.getinfo(words).header_offset + 30 + len(words) + 20
+    content = bytearray(memory.cat_file(first))
+    content[at] ^= 255
+    memory.pipe_file(first, bytes(content))
+    before = (run / words).read_bytes()
+    if not is_here:
+        (run / words).unlink()
+    train(run, number=0, rng=rng)
+    clock.seconds += 15
+    shipping.round()
+    shipping = shipper(run, host, clock=clock)  # its memory has no archives
+    train(run, number=1, rng=rng)
+    clock.seconds += HOUR_S
+    with pytest.raises(RunDirectoryError, match=f"{os.path.basename(first)} is damaged"):
+        shipping.round()
+    for number in range(2, 6):
+        train(run, number=number, rng=rng)
+        clock.seconds += HOUR_S
+        shipping.round()
+    if is_here:
+        assert fetched() == recorded(run)
+        assert first not in archives(memory)
+    else:
+        with pytest.raises(RunDirectoryError, match=f"{os.path.basename(first)} is damaged"):
+            fetched()
+        assert first in archives(memory)
+        assert len(needed()) <= 6  # one per hour
+        (run / words).write_bytes(before)
+        shipping.round()
+        assert fetched() == recorded(run)
+
+
+@pytest.mark.usefixtures("memory")
+def test_little_is_read_of_large_archives_of_which_little_is_needed(run: Path, host: Host) -> None:
+    clock, read, large = Clock(), [0], run / "attempt-000" / "rank-00002" / "large.gz"
+
+    class Counting(RemoteFiles):
+        def read_part(self, name: str, *, start: int, end: int) -> bytes:
+            content = super().read_part(name, start=start, end=end)
+            read[0] += len(content)
+            return content
+
+    shipping = Shipper(run, attempt=0, host=host, target=Archives(Counting(URL), wall_ns=clock))
+    for number in range(4):
+        large.unlink(missing_ok=True)
+        if number < 3:
+            large.write_bytes(np.random.default_rng(number).bytes(6 << 20))
+        (run / "attempt-000" / "rank-00001" / f"a-{number}.json").write_bytes(b"1")
+        (run / "attempt-000" / "rank-00003" / f"z-{number}.json").write_bytes(b"1")
+        clock.seconds += HOUR_S
+        shipping.round()
+    assert fetched() == recorded(run)
+    assert len(needed()) == 1
+    assert 0 < read[0] < 1 << 20
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_full_disk_of_the_node_holds_up_nothing(run: Path, host: Host) -> None:
+    shipping = shipper(run, host, clock=Clock())
+    shipping.note_begin()
+    shipping.round()
+    notes = [*(run / "attempt-000").glob(".shipped-*"), *(run / "attempt-000").glob("shipping-*")]
+    assert len(notes) == 2
+    for note in notes:  # a directory in its place cannot be replaced by a file either
+        note.unlink()
+        note.mkdir()
+    train(run, number=0, rng=random.Random(5))
+    assert shipping.round(last=True).files == 8
+    assert fetched() == recorded(run)
+
+
 def test_an_older_archive_serves_if_the_newest_is_damaged_and_the_host_ships_again(
     run: Path, host: Host, memory: "fsspec.AbstractFileSystem", caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,6 +442,31 @@ def test_two_processes_that_ship_the_same_files_lose_none(run: Path, host: Host)
                 both[1 - number % 2].round()
         both[1 - number % 2].round()
         assert fetched() == recorded(run), number
+
+
+@pytest.mark.usefixtures("memory")
+def test_two_processes_that_write_at_the_same_moment_lose_nothing(run: Path, host: Host) -> None:
+    """The other one writes after this one has looked for others."""
+    clock, rng, others = Clock(), random.Random(5), []
+    shipper(run, host, clock=clock).round()
+
+    class Meeting(RemoteFiles):
+        def write(self, name: str, content: bytes) -> None:
+            if archive_number(name) is not None and not others:
+                others.append(shipper(run, host, clock=clock))
+                train(run, number=1, rng=rng)
+                others[0].round()
+            super().write(name, content)
+
+    shipping = Shipper(run, attempt=0, host=host, target=Archives(Meeting(URL), wall_ns=clock))
+    train(run, number=0, rng=rng)
+    clock.seconds += 30
+    with pytest.raises(ServerError, match="by another process"):
+        shipping.round()
+    assert len(others) == 1
+    assert fetched() == recorded(run)
+    shipping.round()
+    assert fetched() == recorded(run)
 
 
 @pytest.mark.usefixtures("memory")

@@ -6,16 +6,18 @@ newest archive. Files of the run, to which several hosts write, are no part of a
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import PurePosixPath
 
-from traincope.errors import ServerError
+from traincope.errors import RunDirectoryError, ServerError
 from traincope.live.shipping.folding import folded
 from traincope.live.shipping.selecting import PLAIN
 from traincope.store.places.archives import (
+    DAMAGED,
     DIRECTORY,
     Archive,
     ArchiveWriter,
@@ -24,9 +26,9 @@ from traincope.store.places.archives import (
     Part,
     archive_name,
     archive_number,
-    newest_archives,
     newest_index,
     readable,
+    reads,
     unpacked,
 )
 from traincope.store.places.remote import RemoteFile, RemoteFiles
@@ -37,6 +39,8 @@ KEPT_BYTES = 4 << 20
 """Smaller archives stay in memory while they may be taken over."""
 GRACE_NS = 300_000_000_000
 """Time for which an archive stays after it was replaced: commands and other processes may still need it."""
+RANDOM_MS = 1_000
+"""Two processes that ship the same files must not write the same archive."""
 MS = 1_000_000
 HOUR_MS = 3_600_000
 
@@ -67,7 +71,7 @@ class Archives:
         self._writer = None
         sizes = self._sizes()
         index = newest_index(self._remote, self._folder, {name: file.size for name, file in sizes.items()})
-        present = {number for each in sizes if (number := archive_number(each)) is not None}
+        present = _numbers(sizes)
         archives = {number: archive for number, archive in index.archives.items() if number in present}
         self._index = replace(index, files=readable(index, present), archives=archives)
         self._files, self._last_number = dict(self._index.files), max(self._last_number, *present, 0)
@@ -126,7 +130,23 @@ class Archives:
 
     def _check_alone(self) -> None:
         """Raise ServerError if another process has shipped the same files since: its index must not be lost."""
-        newest = newest_archives(self._sizes()).get(self._folder, 0)
+        self._refuse_others(_numbers(self._sizes()))
+
+    def _check_arrived(self, number: int, *, size: int) -> None:
+        """Raise ServerError if another process wrote at the same time: neither index names the files of the other. Both
+        then begin again from the newest archive that is left.
+        """
+        name, sizes = archive_name(self._folder, number), self._sizes()
+        if name not in sizes or sizes[name].size != size:
+            raise ServerError(f"{self._place_of(number)} was replaced by another process that ships the same files")
+        try:
+            self._refuse_others(_numbers(sizes) - {number})
+        except ServerError:
+            self._remote.remove(name)
+            raise
+
+    def _refuse_others(self, numbers: set[int]) -> None:
+        newest = max(numbers, default=0)
         if newest > self._newest_seen:
             raise ServerError(f"{self._place_of(newest)} was written by another process that ships the same files")
 
@@ -136,46 +156,74 @@ class Archives:
                 self._files[name] = replace(self._files[name], state=state)
         writer = self._next()
         hour = writer.number // HOUR_MS
-        live = _live(self._files.values())
+        live = _live(entry for entry in self._files.values() if entry.state != DAMAGED)
         new_bytes = live.pop(writer.number, 0)
         taken: list[int] = []
         if not last:
             taken, hour = folded(self._index.archives, live, new_bytes=new_bytes, hour=hour)
-        num_read = self._take_over(set(taken), writer)
+        num_read, problems = self._take_over(set(taken), writer)
         kept = _live(self._files.values()).keys() - {writer.number}
         archives = {number: self._index.archives[number] for number in sorted(kept)}
         archives[writer.number] = Archive(hour, writer.size)
         index = Index(number=writer.number, files=dict(self._files), archives=archives)
         content = writer.close(index)
         self._remote.write(archive_name(self._folder, writer.number), content)
+        self._check_arrived(writer.number, size=len(content))
         for number in self._index.archives.keys() - archives.keys():
             self._dead[archive_name(self._folder, number)] = self._wall_ns()
         self._index, self._newest_seen = index, writer.number
         self._kept |= {writer.number: content} if len(content) <= KEPT_BYTES else {}
         self._kept = {n: kept for n, kept in self._kept.items() if n in archives and archives[n].hour >= hour}
         self._remove_dead(at_once=last)
+        if problems:
+            raise problems[0]  # the next round begins with the index, and ships these files again
         return len(content) + num_read
 
-    def _take_over(self, taken: set[int], writer: ArchiveWriter) -> int:
-        """Copy what is live in these archives into the next one. Returns the number of bytes that the store sent."""
+    def _take_over(self, taken: set[int], writer: ArchiveWriter) -> tuple[int, list[RunDirectoryError]]:
+        """Copy what is live in these archives into the next one.
+
+        Returns the number of bytes that the store sent, and why files cannot be copied. They stay where they are.
+        """
         needed = {
-            name: entry for name, entry in sorted(self._files.items()) if taken & {p.archive for p in entry.parts}
+            name: entry
+            for name, entry in sorted(self._files.items())
+            if entry.state != DAMAGED and taken & {part.archive for part in entry.parts}
         }
-        spans = _spans(part for part in _parts(needed.values()) if part.archive in taken)
-        contents = {number: self._content(number, start=start, end=end) for number, (start, end) in spans.items()}
-
-        def content(part: Part) -> bytes:
-            stored = contents[part.archive][0][part.at - spans[part.archive][0] :][: part.stored]
-            return unpacked(stored, part, self._place_of(part.archive))
-
+        num_read, stored = self._stored(part for part in _parts(needed.values()) if part.archive in taken)
+        problems: list[RunDirectoryError] = []
         for name, entry in needed.items():
-            parts: list[Part] = []
-            for is_taken, group in groupby(entry.parts, key=lambda part: part.archive in taken):
-                run = list(group)
-                joined = b"".join(map(content, run)) if is_taken else b""
-                parts += [writer.add(name, joined, start=run[0].start)] if is_taken else run
-            self._files[name] = replace(entry, parts=tuple(parts))
-        return sum(sent for _, sent in contents.values())
+            try:
+                parts = self._copied(name, entry.parts, stored, writer)
+            except RunDirectoryError as error:
+                problems.append(error)
+                self._files[name] = replace(entry, state=DAMAGED)
+            else:
+                self._files[name] = replace(entry, parts=parts)
+        return num_read, problems
+
+    def _stored(self, parts: Iterable[Part]) -> tuple[int, dict[Part, bytes]]:
+        """Read parts of archives as they are stored there. Returns the number of bytes that the store sent, too."""
+        stored, num_read = dict.fromkeys(parts, b""), 0
+        for read in reads((archive_name(self._folder, part.archive), part, None) for part in stored.copy()):
+            first, last = read[0][1], read[-1][1]
+            content, sent = self._content(first.archive, start=first.at, end=last.at + last.stored)
+            stored |= {part: content[part.at - first.at :][: part.stored] for _, part, _ in read}
+            num_read += sent
+        return num_read, stored
+
+    def _copied(
+        self, name: str, parts: Iterable[Part], stored: Mapping[Part, bytes], writer: ArchiveWriter
+    ) -> tuple[Part, ...]:
+        """The parts of a file, those that were read joined in the next archive. Raises RunDirectoryError."""
+        copied: list[Part] = []
+        for is_read, group in groupby(parts, key=stored.__contains__):
+            run = list(group)
+            if is_read:
+                contents = [unpacked(stored[part], part, self._place_of(part.archive)) for part in run]
+                copied.append(writer.add(name, b"".join(contents), start=run[0].start))
+            else:
+                copied += run
+        return tuple(copied)
 
     def _content(self, number: int, *, start: int, end: int) -> tuple[bytes, int]:
         """Bytes of an archive, and how many of them the store sent."""
@@ -186,7 +234,7 @@ class Archives:
 
     def _next(self) -> ArchiveWriter:
         if self._writer is None:
-            self._last_number = max(self._wall_ns() // MS, self._last_number + 1)
+            self._last_number = max(self._wall_ns() // MS, self._last_number) + 1 + secrets.randbelow(RANDOM_MS)
             self._writer = ArchiveWriter(self._last_number)
         return self._writer
 
@@ -228,10 +276,5 @@ def _parts(entries: Iterable[Entry]) -> Iterable[Part]:
     return (part for entry in entries for part in entry.parts)
 
 
-def _spans(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
-    """Begin and end of the parts in each archive."""
-    spans: dict[int, tuple[int, int]] = {}
-    for part in parts:
-        begin, end = spans.get(part.archive, (part.at, 0))
-        spans[part.archive] = min(begin, part.at), max(end, part.at + part.stored)
-    return spans
+def _numbers(names: Iterable[str]) -> set[int]:
+    return {number for name in names if (number := archive_number(name)) is not None}

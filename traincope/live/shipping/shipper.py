@@ -106,7 +106,8 @@ class Shipper:
                 self._write_note(note)
         finally:
             num_bytes_last = self._arrive(last=last)
-        self._write_left(note)
+        with suppress(OSError):  # a full disk: the note of before lists more as left
+            self._write_left(note)
         return Round(
             files=files, bytes=num_bytes + num_bytes_last, left_files=note.left_files, left_bytes=note.left_bytes
         )
@@ -116,8 +117,7 @@ class Shipper:
         if self._has_begun:
             return
         number = self._attempt_there(self._attempt)
-        with suppress(OSError):  # a full disk; the next agent then ships all again
-            self._journal.write()  # with its token, before anything arrives under it
+        self._remember()  # the token, before anything arrives under it
         name = f"{file_name_of(self._host)}-{self._journal.token}"
         states = self._target.begin(f"{attempt_directory(Path(), number).name}/{name}")
         if states is not None:
@@ -154,8 +154,13 @@ class Shipper:
         self._bytes.charge(sent)
         self._journal.shipped |= arriving
         if arriving:
-            self._journal.write()
+            self._remember()
         return sent
+
+    def _remember(self) -> None:
+        """Write the journal. On a full disk, the next agent asks the destination, or ships all again."""
+        with suppress(OSError):
+            self._journal.write()
 
     def note_begin(self) -> None:
         """Write down on the node that this destination does not have all records yet. Raises OSError."""
@@ -287,7 +292,7 @@ class Shipper:
                 there = launch
             if there == launch:
                 self._journal.attempts[attempt] = number
-                self._journal.write()
+                self._remember()
                 return number
         raise RunDirectoryError(f"{self.place} has {MAX_ATTEMPTS} attempts of other launches; ship to another place")
 

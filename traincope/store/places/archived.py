@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from traincope.errors import RunDirectoryError
@@ -18,16 +18,13 @@ from traincope.store.places.archives import (
     newest_index,
     read_indexes,
     readable,
+    reads,
 )
 from traincope.store.places.archives import unpacked as bytes_of
 from traincope.store.places.remote import RemoteFile, RemoteFiles
 
 logger = logging.getLogger(__name__)
 
-GAP_BYTES = 128 << 10
-"""Parts with at most this between them are read at once."""
-READ_BYTES = 8 << 20
-"""A read that has so many bytes takes no more parts."""
 STATE = re.compile(r"\d+-(\d+)-\d+")
 """State of a file that was whole when it was shipped: size, time of the last change in ns, inode."""
 
@@ -77,14 +74,14 @@ class ArchivedFiles:
         for name, path in names.items():
             path.touch()
             folder, entry = self._entries[name]
-            parts += [(archive_name(folder, part.archive), part, path) for part in entry.parts if part.stored]
-        reads = list(_reads(sorted(parts, key=lambda each: (each[0], each[1].at))))
+            parts += [(archive_name(folder, part.archive), part, path) for part in entry.parts]
+        grouped = list(reads(parts))
         calls = [
             self._remote.begin_part(read[0][0], start=read[0][1].at, end=read[-1][1].at + read[-1][1].stored)
-            for read in reads
+            for read in grouped
         ]
         try:
-            for read, call in zip(reads, calls, strict=True):
+            for read, call in zip(grouped, calls, strict=True):
                 content = self._remote.end_part(call)
                 for archive, part, path in read:
                     stored = content[part.at - read[0][1].at :][: part.stored]
@@ -116,21 +113,6 @@ def is_archived(run: Path) -> bool:
 def plain_files(listed: Mapping[str, RemoteFile]) -> dict[str, RemoteFile]:
     """The listed files that are no archives."""
     return {name: file for name, file in listed.items() if archive_number(name) is None}
-
-
-def _reads(parts: Iterable[tuple[str, Part, Path]]) -> Iterator[list[tuple[str, Part, Path]]]:
-    """Group parts, which are in order, into reads of neighbours."""
-    read: list[tuple[str, Part, Path]] = []
-    for each in parts:
-        if read:
-            archive, last, _ = read[-1]
-            is_near = each[0] == archive and each[1].at - (last.at + last.stored) <= GAP_BYTES
-            if not is_near or each[1].at - read[0][1].at > READ_BYTES:
-                yield read
-                read = []
-        read.append(each)
-    if read:
-        yield read
 
 
 def _modified_seconds(entry: Entry, number: int) -> float:

@@ -12,11 +12,11 @@ import logging
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from traincope.errors import RunDirectoryError
 from traincope.private_files import file_mode
@@ -41,6 +41,14 @@ MAX_NUMBER = 1 << 60
 MAX_INDEX_BYTES = 256 << 20
 FASTEST = 1
 """Level of compression: the agent has little of a core."""
+DAMAGED = "damaged"
+"""State of a file of which bytes changed in the store. Its host ships it again, if it still has it."""
+GAP_BYTES = 128 << 10
+"""Parts with at most this between them are read at once."""
+READ_BYTES = 8 << 20
+"""A read that has so many bytes takes no more parts."""
+
+Label = TypeVar("Label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +220,21 @@ def unpacked(stored: bytes, part: Part, place: str) -> bytes:
     if len(content) != part.end - part.start or zlib.crc32(content) != part.crc:
         raise _damaged(place, "its bytes have another checksum")
     return content
+
+
+def reads(parts: Iterable[tuple[str, Part, Label]]) -> Iterator[list[tuple[str, Part, Label]]]:
+    """Group parts of archives into reads of neighbours. `parts`: the archive's name, the part, and anything."""
+    read: list[tuple[str, Part, Label]] = []
+    for each in sorted((each for each in parts if each[1].stored), key=lambda each: (each[0], each[1].at)):
+        if read:
+            archive, last, _ = read[-1]
+            is_near = each[0] == archive and each[1].at - (last.at + last.stored) <= GAP_BYTES
+            if not is_near or each[1].at - read[0][1].at > READ_BYTES:
+                yield read
+                read = []
+        read.append(each)
+    if read:
+        yield read
 
 
 def content_of(index: Index) -> bytes:
