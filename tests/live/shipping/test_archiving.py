@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.live.shipping.test_shipper import contents
-from traincope.errors import RunDirectoryError, ServerError
+from traincope.errors import NotARunError, RunDirectoryError, ServerError
 from traincope.live.node.retention import compact
 from traincope.live.shipping.archiving import Archives
 from traincope.live.shipping.folding import FULL_BYTES, MAX_PER_HOUR, folded
@@ -24,6 +24,7 @@ from traincope.store.places.archives import (
     INDEX_FILE,
     Archive,
     ArchiveWriter,
+    Entry,
     Index,
     archive_number,
     newest_archives,
@@ -470,9 +471,10 @@ def test_two_processes_that_write_at_the_same_moment_lose_nothing(run: Path, hos
 
 
 @pytest.mark.usefixtures("memory")
-def test_a_file_whose_name_is_no_text_stays_on_the_node(run: Path, host: Host) -> None:
+def test_a_file_whose_name_no_copy_can_have_stays_on_the_node(run: Path, host: Host) -> None:
     whole = recorded(run)
-    (run / "attempt-000" / "rank-00001" / os.fsdecode(b"notes-\xff")).write_text("of another program")
+    for name in (b"notes-\xff", b"a\\b", b"a" * 201):
+        (run / "attempt-000" / "rank-00001" / os.fsdecode(name)).write_text("of another program")
     shipper(run, host, clock=Clock()).round(last=True)
     assert fetched() == whole
 
@@ -510,6 +512,32 @@ def test_no_damage_of_an_archive_ends_in_another_error(
 
 
 @pytest.mark.parametrize(
+    "names", [[""], ["/etc/a"], ["../a"], ["a/../b"], ["a\\b"], ["a" * 201], ["\ud800"], ["a", "a/b"]]
+)
+def test_names_that_a_copy_cannot_have_are_refused(memory: "fsspec.AbstractFileSystem", names: list[str]) -> None:
+    hostile(memory, names)
+    with pytest.raises(NotARunError, match="which is not one of a run"):
+        fetched()
+
+
+def test_a_state_of_any_form_is_taken(memory: "fsspec.AbstractFileSystem") -> None:
+    for state in ("1-" + "9" * 40 + "-1", "", "a" * 10_000):
+        hostile(memory, ["attempt-000/a"], state=state)
+        assert fetched() == {"run.json": b"{}", "attempt-000/a": b"content"}
+
+
+def hostile(memory: "fsspec.AbstractFileSystem", names: list[str], *, state: str = "7") -> None:
+    """Write a run with an archive in which files have these names."""
+    writer = ArchiveWriter(1)
+    entry = Entry(state=state, parts=(writer.add("a", b"content"),))
+    folder = "/archived/run/attempt-000/archives/host-1"
+    memory.makedirs(folder, exist_ok=True)
+    memory.pipe_file("/archived/run/run.json", b"{}")
+    index = Index(number=1, files=dict.fromkeys(names, entry))
+    memory.pipe_file(f"{folder}/000000000000000001.zip", writer.close(index))
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"version": 2},
@@ -517,6 +545,8 @@ def test_no_damage_of_an_archive_ends_in_another_error(
         {"files": {"a": ["", [[1, -5, 10, 0, 10, True, 0]]]}},
         {"files": {"a": ["", [[1, 0, 10]]]}},
         {"files": ["a"]},
+        {"number": -1},
+        {"number": "1"},
         {"archives": {"x": [1, 1]}},
     ],
 )

@@ -43,6 +43,7 @@ from traincope.store.layout import (
     metrics_file,
     scalars_file,
 )
+from traincope.store.places.remote import is_portable
 from traincope.store.places.ship_notes import LEFT_FILES, SHIPPED_FILES
 from traincope.store.segments.segments import HEADER_BYTES, segment_content
 from traincope.topology import Host
@@ -177,8 +178,8 @@ def _one(path: Path, *, run: Path) -> Iterator[Piece]:
     relative = path.relative_to(run)
     if path.suffix in UNFINISHED or any(part.startswith(".") for part in relative.parts) or path.name == LEVEL_FILE:
         return
-    if not _is_text(relative.as_posix()):
-        return  # no file of traincope's
+    if not is_portable(relative.as_posix()):
+        return  # not a file of traincope
     try:
         status = path.lstat()
         if not path.is_file() or path.is_symlink():
@@ -199,15 +200,6 @@ def _one(path: Path, *, run: Path) -> Iterator[Piece]:
         attempt=attempt_number(Path(relative.parts[0])),
         begun=begun,
     )
-
-
-def _is_text(name: str) -> bool:
-    """Return whether a name has a form outside of this machine: file systems take any bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _order(path: Path) -> Order:

@@ -25,7 +25,7 @@ from traincope.store.places.remote import RemoteFile, RemoteFiles
 
 logger = logging.getLogger(__name__)
 
-STATE = re.compile(r"\d+-(\d+)-\d+")
+STATE = re.compile(r"\d+-(\d{1,19})-\d+")
 """State of a file that was whole when it was shipped: size, time of the last change in ns, inode."""
 
 

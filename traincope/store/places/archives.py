@@ -38,6 +38,8 @@ AT_ONCE = 32
 PACKED = frozenset((".parquet", ".gz", ".npz"))
 """Files that are compressed already."""
 MAX_NUMBER = 1 << 60
+MAX_STATE = 100
+"""Longest state of a file."""
 MAX_INDEX_BYTES = 256 << 20
 FASTEST = 1
 """Level of compression: the agent has little of a core."""
@@ -198,14 +200,14 @@ def _index_of(content: bytes, place: str) -> Index:
         if raw["version"] != VERSION:
             raise _damaged(place, f"its index has version {raw['version']}, which a newer traincope wrote")
         files = {
-            name: Entry(state=str(state), parts=tuple(Part(*map(_checked, part)) for part in parts))
+            name: Entry(state=str(state)[:MAX_STATE], parts=tuple(Part(*map(_checked, part)) for part in parts))
             for name, (state, parts) in raw["files"].items()
         }
         for name, entry in files.items():
             if [part.start for part in entry.parts] != [0, *(part.end for part in entry.parts[:-1])]:
                 raise ValueError(f"the parts of {name} do not follow each other")
         archives = {int(number): Archive(*map(_checked, values)) for number, values in raw["archives"].items()}
-        return Index(number=int(raw["number"]), files=files, archives=archives)
+        return Index(number=_checked(raw["number"]), files=files, archives=archives)
     except (zlib.error, LookupError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(place, f"its index cannot be read: {error}") from error
 

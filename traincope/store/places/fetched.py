@@ -30,7 +30,7 @@ from traincope.store.layout import (
 from traincope.store.lines import parse
 from traincope.store.places.archived import ArchivedFiles, is_archived, plain_files
 from traincope.store.places.kept_indexes import keep, read_kept
-from traincope.store.places.remote import FILE, RemoteFile, RemoteFiles, url_of
+from traincope.store.places.remote import FILE, RemoteFile, RemoteFiles, is_portable, url_of
 from traincope.units import size
 from traincope.whole_files import aside_path, write_whole
 
@@ -198,9 +198,10 @@ def _is_hidden(name: str) -> bool:
 
 
 def _check_names(listed: Mapping[str, RemoteFile], url: str) -> None:
-    """Names from a store are data: none may lead out of the copy."""
+    """Names from a store are data: none may lead out of the copy, and the copy must be able to have each."""
+    folders = {str(folder) for name in listed for folder in PurePosixPath(name).parents}
     for name in listed:
-        if name.startswith("/") or "\\" in name or ".." in name.split("/") or "\0" in name:
+        if not is_portable(name) or name in folders:
             raise NotARunError(f"{url} has a file with the name {name!r}, which is not one of a run")
 
 

@@ -32,6 +32,8 @@ TRANSFERS = 8
 """Largest number of calls at the same time."""
 MAX_THREADS = 64
 """Largest number of calls that have not returned, with those that were given up."""
+MAX_NAME_BYTES = 200
+"""File systems take 255 bytes, and files are written aside under a longer name."""
 CREDENTIALS = "use the variables, files or roles of the store's own tools, e.g. AWS_ACCESS_KEY_ID"
 
 Value = TypeVar("Value")
@@ -201,6 +203,16 @@ class RemoteFiles:
                 "the network"
             ) from error
         return call.result()
+
+
+def is_portable(name: str) -> bool:
+    """Return whether any machine can have a file with this relative name, and has it inside of its run directory."""
+    try:
+        parts = name.encode().split(b"/")
+    except UnicodeEncodeError:  # file systems take any bytes
+        return False
+    is_inside = bool(parts[0]) and b".." not in parts
+    return is_inside and not {"\\", "\0"} & set(name) and max(map(len, parts)) <= MAX_NAME_BYTES
 
 
 def _getter(files: Any, path: str, target: Path) -> Callable[[], None]:
