@@ -83,6 +83,8 @@ def test_a_viewer_uses_shipped_tiles_by_links(run: Path, tmp_path: Path) -> None
 
 def test_shipped_tiles_become_stale_if_any_file_but_the_agents_log_changes(run: Path, tmp_path: Path) -> None:
     (rank_of(run) / AGENT_LOG).write_text("a line\n")
+    for note in (".shipped-1.json", "shipping-host-1.json", "shipped-host.json"):
+        (rank_of(run).parent / note).write_text("{}")
     link_shipped(run, tmp_path / "cache" / "one")
     (run / "launcher.jsonl").write_text("{}\n")
     link_shipped(run, tmp_path / "cache" / "two")

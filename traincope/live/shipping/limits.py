@@ -27,7 +27,7 @@ class ShipSettings:
     """Time from one round to the next: a host that disappears costs at most this, and the time of a round."""
     bytes_per_second: int = DEFAULT_BYTES_PER_SECOND
     files_per_second: int = 50
-    """A store bills each file that is written."""
+    """In a shared directory, whose server does some work per file. Behind a URL, files are few."""
 
     def __post_init__(self) -> None:
         if not 0 < self.interval_seconds <= MAX_INTERVAL_SECONDS:

@@ -17,19 +17,22 @@ from traincope.report import to_document, to_json
 from traincope.report.schema import SCHEMA_VERSION
 from traincope.store.layout import AGENT_LOG, METRICS_FILES, OLD_ROWS_FILE, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
 from traincope.store.lines import read_object
+from traincope.store.places.ship_notes import LEFT_FILES, SHIPPED_FILES
 from traincope.tiles.build import write_tiles
 from traincope.tiles.storage import DOCUMENT_FILE, HEADER_FILE, VERSION, complete_tiles, open_tiles
 from traincope.timeline import open_run
 from traincope.whole_files import written_aside
 
 COLUMN = ".bin"
+NOTES = (METRICS_FILES, SCALARS_FILES, LEFT_FILES, SHIPPED_FILES)
 
 
 def shipped_path(run: Path) -> Path:
     """The path of the tiles inside a finished run for its present records; the tiles may be missing.
 
     Names and sizes of the files identify the records: a finished run no longer changes, and a copy has other times.
-    The agent's own logs do not count. Each version of traincope has its own tiles, because its analysis may differ.
+    The agent's own logs and notes of shipping do not count. Each version of traincope has its own tiles, because its
+    analysis may differ.
     Raises RunDirectoryError where the run cannot be read.
     """
     try:
@@ -67,7 +70,7 @@ def link_shipped(run: Path, tiles: Path) -> None:
 
 
 def _is_of_agent(path: Path) -> bool:
-    is_note = path.match(METRICS_FILES) or path.match(SCALARS_FILES)
+    is_note = path.name.startswith(".") or any(map(path.match, NOTES))
     return is_note or path.name in (AGENT_LOG, OLD_ROWS_FILE, ROWS_FILE) or path.parts[0] == TILES_DIRECTORY
 
 
