@@ -394,6 +394,28 @@ def test_little_is_read_of_large_archives_of_which_little_is_needed(run: Path, h
 
 
 @pytest.mark.usefixtures("memory")
+def test_an_agent_that_ends_moves_nothing_first(run: Path, host: Host) -> None:
+    """A container's runtime kills it some seconds after the signal: the new records come first."""
+    clock, rng = Clock(), random.Random(5)
+    shipping = shipper(run, host, clock=clock)
+    for number in range(3):
+        train(run, number=number, rng=rng)
+        clock.seconds += 15
+        shipping.round()
+    before = needed()
+    assert len(before) > 1
+    train(run, number=3, rng=rng)
+    clock.seconds += HOUR_S
+    shipping.round(is_ending=True)
+    assert len(needed() - before) == 1
+    assert len(needed() & before) > 1
+    assert fetched() == recorded(run)
+    train(run, number=4, rng=rng)
+    shipper(run, host, clock=clock).round(last=True)
+    assert fetched() == recorded(run)
+
+
+@pytest.mark.usefixtures("memory")
 def test_a_full_disk_of_the_node_holds_up_nothing(run: Path, host: Host) -> None:
     shipping = shipper(run, host, clock=Clock())
     shipping.note_begin()

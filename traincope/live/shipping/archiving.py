@@ -108,14 +108,12 @@ class Archives:
         return True
 
     def remove(self, name: str) -> None:
-        if PurePosixPath(name).name in PLAIN:
-            self._remote.remove(name)
         self._files.pop(name, None)
 
     def commit(self, states: Mapping[str, str], *, last: bool = False) -> int:
         """Write what was gathered as one object. `states`: of the files in it. Returns the number of bytes on the wire.
 
-        `last`: nothing follows, so nothing is taken over, and what is not needed is removed at once. Raises OSError,
+        `last`: this process ends, so nothing is taken over, and what is not needed is removed at once. Raises OSError,
         ServerError, RunDirectoryError; what was gathered is then forgotten.
         """
         if self._files == self._index.files:

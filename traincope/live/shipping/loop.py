@@ -73,7 +73,11 @@ class ShippingLoop:
         over = is_over(self._run, self._host, attempt=self._attempt)
         left, again = self._lines, True
         while left and (again or not is_ended()):
-            left = [line for line in left if not line.try_round(last=over, again=again, is_stopping=is_ended)]
+            left = [
+                line
+                for line in left
+                if not line.try_round(last=over, again=again, is_ending=True, is_stopping=is_ended)
+            ]
             again = False
             if left:
                 time.sleep(POLL_SECONDS)
@@ -110,16 +114,16 @@ class _Line:
     def note_begin(self) -> None:
         guard(self._shipper.note_begin)()
 
-    def try_round(self, *, last: bool, again: bool, is_stopping: Callable[[], bool]) -> bool:
+    def try_round(self, *, last: bool, again: bool, is_stopping: Callable[[], bool], is_ending: bool = False) -> bool:
         """Do a round if it is due. Returns whether all arrived. `again`: it is due now, because the ranks are over."""
         if time.monotonic() < self._due_at and not again:
             return False
         self._due_at = time.monotonic() + self._settings.interval_seconds
-        return self._try(last=last, is_over=is_stopping)
+        return self._try(last=last, is_over=is_stopping, is_ending=is_ending)
 
-    def _try(self, *, last: bool, is_over: Callable[[], bool]) -> bool:
+    def _try(self, *, last: bool, is_over: Callable[[], bool], is_ending: bool) -> bool:
         try:
-            done = self._shipper.round(last=last, is_over=is_over)
+            done = self._shipper.round(last=last, is_over=is_over, is_ending=is_ending)
         except (TraincopeError, OSError) as error:
             self._failures += 1
             pause = min(self._settings.interval_seconds * 2**self._failures, MAX_PAUSE_SECONDS)

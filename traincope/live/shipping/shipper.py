@@ -86,8 +86,9 @@ class Shipper:
     def place(self) -> str:
         return self._target.place
 
-    def round(self, *, last: bool = False, is_over: Callable[[], bool] = bool) -> Round:
-        """Ship what changed. `last`: ship all, because nothing will change any more.
+    def round(self, *, last: bool = False, is_over: Callable[[], bool] = bool, is_ending: bool = False) -> Round:
+        """Ship what changed. `last`: ship all, because nothing will change any more. `is_ending`: this process ends, so
+        nothing is sent that the destination has already.
 
         Ends early once `is_over` returns true. Raises OSError, ServerError if the destination cannot be used; the next
         round continues there.
@@ -97,7 +98,7 @@ class Shipper:
         pieces = host_pieces(self._run, self._host, attempt=self._attempt)
         todo = [piece for piece in pieces if self._is_due(piece, last=last)]
         try:
-            files, num_bytes = self._ship_all(todo, is_over=is_over)
+            files, num_bytes = self._ship_all(todo, is_over=is_over, is_ending=last or is_ending)
             if files == len(todo):
                 self._remove({self._name_there(piece) for piece in pieces})
             left = todo[files:]
@@ -105,7 +106,7 @@ class Shipper:
             if not left:
                 self._write_note(note)
         finally:
-            num_bytes_last = self._arrive(last=last)
+            num_bytes_last = self._arrive(is_ending=last or is_ending)
         with suppress(OSError):  # a full disk: the note of before lists more as left
             self._write_left(note)
         return Round(
@@ -125,7 +126,7 @@ class Shipper:
             self._journal.shipped = {**plain, **states}
         self._has_begun = True
 
-    def _ship_all(self, todo: Sequence[Piece], *, is_over: Callable[[], bool]) -> tuple[int, int]:
+    def _ship_all(self, todo: Sequence[Piece], *, is_over: Callable[[], bool], is_ending: bool) -> tuple[int, int]:
         """Ship pieces until `is_over`. Returns the numbers of files and of bytes."""
         num_bytes, written_at = 0, time.monotonic()
         for number, piece in enumerate(todo):
@@ -139,15 +140,15 @@ class Shipper:
             num_bytes += sent
             is_much = self._target.gathered_bytes > COMMIT_BYTES
             if is_much or (not self._target.gathers and time.monotonic() - written_at > JOURNAL_SECONDS):
-                num_bytes += self._arrive()
+                num_bytes += self._arrive(is_ending=is_ending)
                 written_at = time.monotonic()
         return len(todo), num_bytes
 
-    def _arrive(self, *, last: bool = False) -> int:
+    def _arrive(self, *, is_ending: bool) -> int:
         """Let what was written arrive, and write that down. Returns the number of bytes that were sent."""
         arriving, self._arriving = self._arriving, {}
         try:
-            sent = self._target.commit(arriving, last=last)
+            sent = self._target.commit(arriving, last=is_ending)
         except (OSError, TraincopeError):
             self._has_begun = False  # what has arrived is known only there
             raise

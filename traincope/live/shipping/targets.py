@@ -27,8 +27,8 @@ class Target(Protocol):
         """
 
     def commit(self, states: Mapping[str, str], *, last: bool = False) -> int:
-        """Let what was gathered arrive, all or nothing. `states`: of those files. `last`: nothing follows. Returns the
-        number of bytes sent.
+        """Let what was gathered arrive, all or nothing. `states`: of those files. `last`: this process ends. Returns
+        the number of bytes sent.
         """
 
     def read(self, name: str) -> bytes | None:
