@@ -146,7 +146,7 @@ def newest_index(remote: RemoteFiles, folder: str, archives: Mapping[str, int]) 
             try:
                 return read_indexes(remote, {name: archives[name]})[0]
             except RunDirectoryError as error:
-                logger.warning("an older archive is used: %s", error)
+                logger.warning("%s; until then an older archive of this host is used, if there is one", error)
     return Index(number=0)
 
 
@@ -300,5 +300,5 @@ def _values(part: Part) -> tuple[Any, ...]:
 
 def _damaged(place: str, why: str) -> RunDirectoryError:
     return RunDirectoryError(
-        f"{place} is damaged: {why}; remove it, and the next shipping from its host replaces what was in it"
+        f"{place} is damaged: {why}; if its host still has its records, remove it and ship them from there again"
     )
