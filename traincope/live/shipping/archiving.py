@@ -68,7 +68,7 @@ class Archives:
     def begin(self, folder: str) -> Mapping[str, str]:
         """Read the index of the newest archive in the folder of a host, and return the states of its files."""
         self._folder = f"{PurePosixPath(folder).parent}/{DIRECTORY}/{PurePosixPath(folder).name}"
-        self._writer = None
+        self._drop()
         sizes = self._sizes()
         index = newest_index(self._remote, self._folder, {name: file.size for name, file in sizes.items()})
         present = _numbers(sizes)
@@ -117,14 +117,14 @@ class Archives:
         ServerError, RunDirectoryError; what was gathered is then forgotten.
         """
         if self._files == self._index.files:
-            self._writer = None
+            self._drop()
             return 0
         try:
             self._check_alone()
             return self._commit(states, last=last)
         finally:
             self._files = dict(self._index.files)
-            self._writer = None
+            self._drop()
 
     def _check_alone(self) -> None:
         """Raise ServerError if another process has shipped the same files since: its index must not be lost."""
@@ -235,6 +235,11 @@ class Archives:
             self._last_number = max(self._wall_ns() // MS, self._last_number) + 1 + secrets.randbelow(RANDOM_MS)
             self._writer = ArchiveWriter(self._last_number)
         return self._writer
+
+    def _drop(self) -> None:
+        if self._writer is not None:
+            self._writer.drop()
+        self._writer = None
 
     def _sizes(self) -> Mapping[str, RemoteFile]:
         try:

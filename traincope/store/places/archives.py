@@ -279,6 +279,10 @@ class ArchiveWriter:
             crc=info.CRC,
         )
 
+    def drop(self) -> None:
+        """Forget the archive. A `ZipFile` that is not closed writes a traceback when Python removes it."""
+        self._zip.close()
+
     def close(self, index: Index) -> bytes:
         """Add the index, and return the whole archive."""
         part = self.add(INDEX_FILE, content_of(index))
