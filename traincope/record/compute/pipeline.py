@@ -7,7 +7,6 @@ On a GPU, marks on the compute stream show when the actions ran there.
 """
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,8 @@ from traincope.record.instrumentation.torch_private import pipeline_schedule, pi
 from traincope.record.segments.slots import Slot, end
 from traincope.record.session.recorder import Recorder
 
-SPLIT = "full_backward"
-"""Argument of a stage's backward: false for the part of the inputs."""
+WEIGHTS = "backward_weight_one_chunk"
+"""Method of a stage: the part of its backward that computes the gradients of weights."""
 ACTION, NO_PHASE, EVALUATION = int(Kind.ACTION), int(Phase.NONE), int(Phase.EVALUATION)
 
 
@@ -58,8 +57,8 @@ class PipelineActions:
             "forward_one_chunk": lambda *_, **__: "F",
             "backward_one_chunk": _backward_action,
         }
-        if SPLIT in inspect.signature(base.backward_one_chunk).parameters:  # torch 2.4 does not split the backward
-            actions["backward_weight_one_chunk"] = lambda *_, **__: "W"
+        if hasattr(base, WEIGHTS):  # torch 2.4 does not split the backward
+            actions[WEIGHTS] = lambda *_, **__: "W"
         for method, action in actions.items():
             self._patches.replace(base, method, self._recorded(getattr(base, method), action))
         for schedule in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
@@ -158,5 +157,5 @@ def _backward_action(*args: Any, **kwargs: Any) -> str:
 
     The arguments are `backward_one_chunk(index, loss, full_backward, last_backward)`.
     """
-    full = args[2] if len(args) > 2 else kwargs.get(SPLIT, True)
+    full = args[2] if len(args) > 2 else kwargs.get("full_backward", True)
     return "B" if full else "I"
