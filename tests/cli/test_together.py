@@ -103,12 +103,17 @@ def test_below_a_url_only_the_manifests_directly_below_are_read(
     assert lines[-1] == "1 run of the workflow 7: memory://together/actor; it is compared with no other"
 
 
+def interrupted(_address: str) -> None:
+    """As Ctrl-C does. A signal would be ignored where the tests run in the background of a shell."""
+    raise KeyboardInterrupt
+
+
 def test_view_opens_the_runs_of_the_workflow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The viewer is stopped as soon as it would open the browser."""
     runs = [job(tmp_path / name, name, "critic", workflow=of) for name, of in (("actor", "7"), ("critic", "8"))]
-    monkeypatch.setattr(webbrowser, "open", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(webbrowser, "open", interrupted)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit, match="0"):
