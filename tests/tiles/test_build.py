@@ -206,3 +206,13 @@ def test_what_a_killed_process_wrote_aside_is_removed_before_the_next_write(tmp_
     other.abandon()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "t"]
     assert not list(tmp_path.glob("*/writing.lock"))
+
+
+def test_only_older_tiles_are_removed(tmp_path: Path) -> None:
+    """Whatever folder the tiles are written into: directories of others stay."""
+    (tmp_path / "rank-00000").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / HEADER_FILE).symlink_to(tmp_path / "removed")
+    tiles_of(two_ranks(), tmp_path / "old")
+    tiles_of(two_ranks(), tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "rank-00000"]

@@ -136,7 +136,7 @@ def write_tiles(
     document: Callable[[], str],
     progress: Progress = lambda *_: None,
 ) -> None:
-    """Write the directory `path` atomically, and remove the other directories next to it.
+    """Write the directory `path` atomically, and remove the other tiles next to it.
 
     `document` returns the report of the same run, as JSON. It is called when all other files are written. A reader that
     has older tiles open keeps them until it closes them. Raises OSError if nothing can be written.

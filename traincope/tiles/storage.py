@@ -198,8 +198,8 @@ class TilesWriter:
 
 
 def complete_tiles(folder: Path) -> list[Path]:
-    """All directories of tiles in a folder, without those that are being written."""
-    return [path for path in folder.glob("*") if path.is_dir() and not path.name.startswith(".")]
+    """All directories of tiles in a folder, without those that are being written. Their header may be a broken link."""
+    return [each for each in folder.glob("*") if os.path.lexists(each / HEADER_FILE) and not each.name.startswith(".")]
 
 
 def _remove_left(folder: Path) -> None:
