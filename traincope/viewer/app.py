@@ -272,7 +272,7 @@ def _follow(app: dash.Dash, library: Library) -> None:
     )
     def follow(_passed: int | None, known: int, every_ms: int) -> tuple[Any, Any]:
         library.refresh()
-        now, interval_ms = library.generation, BUSY_MS if library.busy else LOOK_AGAIN_MS
+        interval_ms, now = BUSY_MS if library.busy else LOOK_AGAIN_MS, library.generation  # in this order
         return now if now != known else dash.no_update, interval_ms if interval_ms != every_ms else dash.no_update
 
 

@@ -164,6 +164,21 @@ def test_a_refresh_does_not_wait_for_another_one(run: Path, tmp_path: Path) -> N
         library.refresh()
 
 
+def test_a_library_is_busy_until_what_was_read_is_shown(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a page that asks during the loading of a large analysis looks again much later only."""
+    states = []
+
+    def show(position: int, tiles: Path, *, analysis: Analysis | None) -> bool:
+        states.append((library.busy, library[0].document is None))
+        return show_it(position, tiles, analysis=analysis)
+
+    show_it = library._show
+    monkeypatch.setattr(library, "_show", show)
+    read(library)
+    assert states[-1] == (True, True)
+    assert not library.busy
+
+
 def test_a_run_that_cannot_be_read_says_why(library: Library, run: Path) -> None:
     (run / "run.json").write_text("{")
     read(library)

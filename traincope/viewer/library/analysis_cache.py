@@ -49,7 +49,9 @@ class _Reader(pickle.Unpickler):
 
 def save_analysis(analysis: Analysis, tiles: Path) -> None:
     """Write the analysis into the directory `tiles`, atomically. Raises OSError where it cannot be written."""
-    write_whole(tiles / ANALYSIS_FILE, pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL))
+    with gc_paused():
+        content = pickle.dumps(analysis, protocol=pickle.HIGHEST_PROTOCOL)
+    write_whole(tiles / ANALYSIS_FILE, content)
 
 
 def load_analysis(tiles: Path) -> Analysis | None:

@@ -115,7 +115,8 @@ class Library:
 
     @property
     def busy(self) -> bool:
-        return bool(self._readings)
+        """True while a run is being read, and until another thread has taken over what was read."""
+        return bool(self._readings) or self._lock.locked()
 
     def refresh(self) -> None:
         """Read new and changed runs, one after the other. Does nothing while another thread does so."""
