@@ -94,6 +94,8 @@ for work in (full, damaged, short, die):
 def test_ctrl_c_ends_the_work_without_a_traceback_and_a_bug_with_one() -> None:
     """A terminal sends Ctrl-C to all processes of a command."""
     body = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+
 def interrupted(value):
     os.kill(os.getpid(), signal.SIGINT)
     value()
