@@ -19,7 +19,6 @@ from traincope.live.node.retention import compact
 from traincope.live.shipping.archiving import Archives
 from traincope.live.shipping.folding import FULL_BYTES, MAX_PER_HOUR, folded
 from traincope.live.shipping.shipper import Shipper
-from traincope.store.job.manifests import read_rank_info
 from traincope.store.places.archives import (
     INDEX_FILE,
     Archive,
@@ -36,7 +35,6 @@ from traincope.store.places.fetched import Needs, fetch
 from traincope.store.places.remote import RemoteFiles
 from traincope.topology import Host
 
-DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 URL = "memory://archived/run"
 S = 1_000_000_000
 HOUR_S = 3_600
@@ -83,17 +81,6 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["fsspec.
         files.rm("/archived", recursive=True)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    shutil.copytree(DEMO, tmp_path / "local", ignore=shutil.ignore_patterns("MADE_BY", "expected.json"))
-    return tmp_path / "local"
-
-
-@pytest.fixture
-def host() -> Host:
-    return read_rank_info(DEMO / "attempt-000" / "rank-00000").host
-
-
 def shipper(run: Path, host: Host, *, clock: Clock, at: str = "") -> Shipper:
     target = Archives(Failing(at=at), wall_ns=clock)
     return Shipper(run, attempt=0, host=host, target=target)
@@ -138,6 +125,14 @@ def train(run: Path, *, number: int, rng: random.Random) -> None:
         thinned = rows.with_suffix(".new")
         thinned.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[::2]))
         thinned.rename(rows)
+
+
+def rounds(shipping: Shipper, run: Path, *, clock: Clock, rng: random.Random, numbers: range, seconds: int) -> None:
+    """Train and ship, with so many seconds from one round to the next."""
+    for number in numbers:
+        train(run, number=number, rng=rng)
+        clock.seconds += seconds
+        shipping.round()
 
 
 def test_a_node_leaves_few_objects_per_hour_and_every_byte(
@@ -200,10 +195,7 @@ def test_an_interrupted_upload_loses_and_doubles_nothing(
 ) -> None:
     clock, rng = Clock(), random.Random(5)
     first = shipper(run, host, clock=clock)
-    for number in range(6):
-        train(run, number=number, rng=rng)
-        clock.seconds += 15
-        first.round()
+    rounds(first, run, clock=clock, rng=rng, numbers=range(6), seconds=15)
     before = fetched()
     compact(run / "attempt-000" / "rank-00002" / "main-00000.seg")
     train(run, number=6, rng=rng)
@@ -290,10 +282,7 @@ def test_a_file_that_a_cleaner_removed_moves_on_with_its_archive(run: Path, host
     words = "attempt-000/rank-00002/names.jsonl"
     before = (run / words).read_bytes()
     (run / words).unlink()
-    for number in range(10):
-        train(run, number=number, rng=rng)
-        clock.seconds += HOUR_S // 3
-        shipping.round()
+    rounds(shipping, run, clock=clock, rng=rng, numbers=range(10), seconds=HOUR_S // 3)
     assert fetched() == {**recorded(run), words: before}
 
 
@@ -302,10 +291,7 @@ def test_what_a_rule_of_the_store_removed_is_named_and_shipped_again(
 ) -> None:
     clock, rng = Clock(), random.Random(5)
     shipping = shipper(run, host, clock=clock)
-    for number in range(3):
-        train(run, number=number, rng=rng)
-        clock.seconds += 2 * HOUR_S
-        shipping.round()
+    rounds(shipping, run, clock=clock, rng=rng, numbers=range(3), seconds=2 * HOUR_S)
     (oldest, *_) = archives(memory)
     memory.rm_file(oldest)
     left = fetched()
@@ -352,10 +338,7 @@ def test_bytes_that_changed_in_an_older_archive_ship_again_and_hold_up_nothing(
     clock.seconds += HOUR_S
     with pytest.raises(RunDirectoryError, match=f"{os.path.basename(first)} is damaged"):
         shipping.round()
-    for number in range(2, 6):
-        train(run, number=number, rng=rng)
-        clock.seconds += HOUR_S
-        shipping.round()
+    rounds(shipping, run, clock=clock, rng=rng, numbers=range(2, 6), seconds=HOUR_S)
     if is_here:
         assert fetched() == recorded(run)
         assert first not in archives(memory)
@@ -398,10 +381,7 @@ def test_an_agent_that_ends_moves_nothing_first(run: Path, host: Host) -> None:
     """A container's runtime kills it some seconds after the signal: the new records come first."""
     clock, rng = Clock(), random.Random(5)
     shipping = shipper(run, host, clock=clock)
-    for number in range(3):
-        train(run, number=number, rng=rng)
-        clock.seconds += 15
-        shipping.round()
+    rounds(shipping, run, clock=clock, rng=rng, numbers=range(3), seconds=15)
     before = needed()
     assert len(before) > 1
     train(run, number=3, rng=rng)

@@ -15,14 +15,12 @@ from traincope.live.shipping.shipper import Shipper
 from traincope.live.shipping.targets import Directory
 from traincope.record.segments.writer import CAPACITY
 from traincope.store import RECORD_DTYPE, read_run
-from traincope.store.job.manifests import read_rank_info
 from traincope.store.job.witness import Heard, witness_directory, write_heard
 from traincope.store.layout import HEARD_FILE
 from traincope.store.places.ship_notes import is_shipped, left_notes, shipping_problems
 from traincope.store.segments.segments import HEADER_BYTES, SegmentFile, segment_content
 from traincope.topology import Host
 
-DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 RANKS = range(4)
 OTHER = Host(name="other", boot_id="2")
 
@@ -40,17 +38,6 @@ class Broken(Directory):
             raise OSError(5, "Input/output error")
         self.written.append(name)
         super().write(name, content)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    shutil.copytree(DEMO, tmp_path / "local", ignore=shutil.ignore_patterns("MADE_BY", "expected.json"))
-    return tmp_path / "local"
-
-
-@pytest.fixture
-def host() -> Host:
-    return read_rank_info(DEMO / "attempt-000" / "rank-00000").host
 
 
 def shipper(run: Path, host: Host, there: Path, *, after: int = 10_000) -> tuple[Shipper, Broken]:
