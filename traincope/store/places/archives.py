@@ -104,7 +104,7 @@ class Index:
     """All files of a host in one attempt, as of an archive."""
 
     number: int
-    """Number of the newest archive: milliseconds since 1970, or one more than the number before."""
+    """Number of the newest archive: milliseconds since 1970 and up to 1,000 more. Larger than all before."""
     files: Mapping[str, Entry] = field(default_factory=dict)
     archives: Mapping[int, Archive] = field(default_factory=dict)
 
