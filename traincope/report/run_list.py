@@ -63,8 +63,9 @@ class ListedRun:
     started_wall_ns: int | None = None
     steps: int | None = None
     mfu: float | None = None
-    """Of its report; without one, of its latest steps, the mean over hosts. Goodput likewise."""
+    """From its report. Without a report, the mean over hosts of their latest steps."""
     goodput: float | None = None
+    """From its report. Without a report, the job's as the agent of the lowest rank wrote it."""
     verdict: str | None = None
     """The announced hang of a hung run, otherwise the first finding of its last report. Of a dead run without a report,
     the hang in which it ended.

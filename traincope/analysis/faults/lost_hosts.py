@@ -79,9 +79,10 @@ def lost_hosts(timeline: Timeline) -> tuple[LostHost, ...]:
 
 
 def _decisive(notes: Sequence[Heard]) -> Heard:
-    """The note of several witnesses that decides about their host: one that took leave, by whatever clock. Otherwise,
-    of the latest notes, one of a closed connection, then the longest silence: times by different wall clocks do not
-    order the last seconds.
+    """The note that decides about a host of which several witnesses have notes: that of a leave, whatever its clock.
+
+    Otherwise it is, of the latest notes, one of a closed connection, then the one of the longest silence. Times by
+    different wall clocks do not order the last seconds.
 
     An agent takes leave once, at the end of its ranks. A second agent of the host in the same attempt, for ranks that
     began after that, is not called lost then.

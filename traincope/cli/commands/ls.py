@@ -104,7 +104,7 @@ def _print_with_verdicts(table: Table, runs: Sequence[ListedRun], console: Conso
 
 
 def _cells(name: str, run: ListedRun) -> tuple[str | Text, ...]:
-    """The end of a name, a launch's time, tells more than its middle."""
+    """The end of a name is a launch's time: it distinguishes runs better than the middle."""
     start = run.started_wall_ns
     return (
         name,

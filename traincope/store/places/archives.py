@@ -294,7 +294,7 @@ class ArchiveWriter:
 def _checked(value: Any) -> Any:
     """A number of the index. Raises ValueError for anything else."""
     if not isinstance(value, int) or not 0 <= value < MAX_NUMBER:
-        raise ValueError(f"{value!r} is no offset or size")
+        raise ValueError(f"{value!r} is not an offset or a size")
     return value
 
 

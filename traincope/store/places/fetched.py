@@ -43,7 +43,7 @@ MAX_FETCHED = 64
 """Files that are fetched before the versions are written: an interrupted copy continues there."""
 
 ATTEMPTS = 3
-"""A run that is being shipped is listed so often, if a file is gone when it is its turn."""
+"""Attempts to copy a run that is being shipped: a listed file may be gone before it is read."""
 
 
 class Needs(Enum):
