@@ -75,6 +75,25 @@ def test_a_signal_is_forwarded_to_the_child(name: str, stop_signal: str) -> None
     assert child.returncode == 0
 
 
+def test_a_signal_during_the_start_is_forwarded_too() -> None:
+    """The scheduler may end a job at once. Without its launcher, the command would go on alone."""
+    script = """
+import os, signal, subprocess, sys
+from traincope.cli.launch.child import run_child
+
+class Slow(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+subprocess.Popen = Slow
+ended = run_child(["sleep", "60"], environment=os.environ)
+print(ended.shell_code, ended.stop_signal)
+"""
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (0, f"143 {signal.SIGTERM}\n")
+
+
 def test_control_c_in_a_terminal_reaches_the_child_once() -> None:
     keys, terminal = pty.openpty()
 

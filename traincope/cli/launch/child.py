@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -19,6 +19,7 @@ FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)
 KILLED = 128
 """A shell's exit code after a signal is 128 + the signal's number."""
 
+WAIT_SECONDS = 1.0
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask a process to end."""
@@ -42,35 +43,66 @@ class Ended:
 
 def run_child(command: Sequence[str], *, environment: Mapping[str, str], hang_exit: HangExit | None = None) -> Ended:
     """Run the command to its end, or to its job's hang. Raises UsageError if it cannot be started."""
-    try:
-        child = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-    received: list[signal.Signals] = []
-    with _forwarding(child, received=received):
-        code = child.wait() if hang_exit is None else hang_exit.wait(child)
+    signals = _Signals()
+    with signals.forwarded():
+        try:
+            child = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+        signals.pass_to(child)
+        code = _exit_code(child) if hang_exit is None else hang_exit.wait(child)
+    received = signals.received
     if hang_exit is not None and hang_exit.notice is not None:
         received.append(signal.SIGTERM)
     stops = (number for number in received if number in STOPPING)
     return Ended(pid=child.pid, exit_code=code, stop_signal=next(stops, None))
 
 
-@contextmanager
-def _forwarding(child: "subprocess.Popen[bytes]", *, received: list[signal.Signals]) -> Iterator[None]:
-    """Forward signals to the child and record them. The child also ignores those that this process ignores (nohup)."""
+def _exit_code(child: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end. A wait without a limit would miss a signal that arrives just before its system call: Python
+    runs the handler after the call.
+    """
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(WAIT_SECONDS)
 
-    def forward(number: int, _frame: FrameType | None) -> None:
-        received.append(signal.Signals(number))
+
+class _Signals:
+    """Forwards signals to the child and records them, also those that arrive while the child is being started."""
+
+    def __init__(self) -> None:
+        self.received: list[signal.Signals] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+
+    @contextmanager
+    def forwarded(self) -> Iterator[None]:
+        """Handle the signals in the block. The child also ignores those that this process ignores (nohup)."""
+        handled = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._receive) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_to(self, child: "subprocess.Popen[bytes]") -> None:
+        self._child = child
+        self._forward()
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number))
         if number not in FROM_KEYS or not _in_foreground():
-            child.send_signal(number)
+            self._waiting.append(number)
+            self._forward()
 
-    handled = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, forward) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def _forward(self) -> None:
+        while self._child is not None:
+            try:
+                number = self._waiting.pop(0)
+            except IndexError:  # also if a signal that arrived here has forwarded it
+                return
+            self._child.send_signal(number)
 
 
 def _in_foreground() -> bool:
