@@ -7,6 +7,7 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NATIVE := $(VENV)/native.txt
 
 export OMP_NUM_THREADS ?= 1
 
@@ -21,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -92,7 +93,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/architecture
 
-setup: $(READY)
+setup: $(READY) $(NATIVE)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "traincope needs Python 3.11 or newer; set PYTHON=...")'
@@ -100,6 +101,10 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PIP_ARGS)
 	@touch $@
+
+# Without a compiler, the Python hooks record.
+$(NATIVE): $(READY) $(wildcard traincope/native/dispatch/* traincope/native/*.py traincope/doctor/native*.py)
+	@$(BIN)/traincope doctor --build-native > $@ || { cat $@; rm -f $@; test "$$CI" != true; }
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -112,7 +117,7 @@ bench-live: setup
 	$(BIN)/python -m tests.bench.live
 
 bench-diff: setup
-	$(BIN)/python -m tests.bench.diff
+	$(BIN)/python -m tests.bench.diff --write
 
 bench-viewer: setup
 	$(BIN)/python -m tests.bench.viewer
@@ -144,6 +149,9 @@ truth: setup
 
 bench-ingest: setup
 	$(BIN)/python -m tests.bench.ingest
+
+producers: setup
+	$(BIN)/python -m tests.ingest.producers $(TRACES)
 
 truth-bubble: setup
 	$(BIN)/python -m tests.truth.pipelines.bubble
@@ -189,6 +197,10 @@ score-preflight: setup
 score-hosts: setup
 	@$(BIN)/python -m tests.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(FAULTS),--faults $(FAULTS))
+
+# ONLY=name runs one program and writes nothing. A score that was interrupted goes on at the same commit.
+score-reports: setup
+	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS))
 
 bench-tree: setup
 	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))

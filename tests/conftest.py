@@ -76,14 +76,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Let the collector run between tests only.
+    """Let the collector run between tests only, and give this process back its umask.
 
-    It runs on any thread, pytest-xdist's included, and a test that records would find its records there.
+    The collector runs on any thread, pytest-xdist's included, and a test that records would find its records there.
+    A command narrows the umask as if the process were its own; a later test could not share files with another user.
     """
     gc.disable()
+    os.umask(umask := os.umask(0o77))
     try:
         return (yield)
     finally:
+        os.umask(umask)
         gc.enable()
 
 

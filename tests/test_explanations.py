@@ -35,6 +35,15 @@ STATED = [
             "unfused_kernels",
         )
     ),
+    *(
+        (kind, f"traincope.analysis.ledger.host_shortages.{limit}", text)
+        for kind, limit, text in (
+            ("host_shortage", "MIN_RATIO", "at least {:.0%} of the time"),
+            ("host_shortage", "BUSY", "at least {:.0%} of the cores"),
+            ("host_shortage", "BUSY", "at least {:.0%} of the host's cores"),
+            ("host_shortage", "MIN_OTHERS", "at least {:.0%} by processes"),
+        )
+    ),
     ("exposed_communication", MIN_SHARE, "from {:.0%} on"),
     ("pipeline_bubble", MIN_SHARE, "at least {:.0%} of step time"),
     ("healthy", MIN_SHARE, "below {:.0%} of step time"),
@@ -57,6 +66,8 @@ STATED = [
     ("step_time_change", f"{ANOMALIES}.step_changes.MAX_PROBABILITY", "probability below {}"),
     ("step_time_change", f"{ANOMALIES}.step_changes.MIN_STEPS", "at least {} steps"),
     ("step_time_change", f"{ANOMALIES}.step_changes.MIN_RATIO", "at least {:.0%} of the shorter"),
+    ("stall", "traincope.analysis.faults.hangs.evidence.patience.STALL_MULTIPLE", "for {} times the longest step"),
+    ("stall", "traincope.analysis.verdict.findings.MIN_SHARE", "at least {:.0%} of the run's time"),
     ("spike", f"{ANOMALIES}.logged_values.WINDOW", "median of the {} values before it"),
     ("spike", f"{ANOMALIES}.logged_values.SIGMAS", "by {:.0f} spreads"),
     ("spike", f"{ANOMALIES}.logged_values.MIN_RISE", "by {:.0%} of the median"),
@@ -64,6 +75,7 @@ STATED = [
     ("spike", f"{ANOMALIES}.logged_values.SCALE", "{} times the median absolute deviation"),
     ("spike", f"{ANOMALIES}.logged_values.MIN_VALUES", "At least {} values"),
     ("memory_growth", "traincope.analysis.memory.growth.MIN_SAMPLES", "at least {} samples"),
+    ("memory_growth", "traincope.analysis.memory.growth.MIN_STEPS", "at least {} steps"),
     ("memory_growth", "traincope.analysis.memory.growth.GROWTH_RATIO", "at least {:.0%} of the first part"),
     ("checkpoint_cadence", "traincope.analysis.verdict.checkpoint_cadence.MIN_GAIN", "at least {:.0%} of all time"),
     ("killed_rank", "traincope.analysis.faults.endings.MEMORY_FULL", "at least {:.0%} of its memory"),
@@ -74,6 +86,8 @@ STATED = [
 """Kind, constant, and the words of the entry or of its page that contain it."""
 STATED_NS = [
     ("hang", "traincope.analysis.faults.hangs.evidence.patience.FLOOR_NS", 1e9, "{:.0f} seconds at least"),
+    ("stall", "traincope.analysis.faults.hangs.evidence.patience.STALL_NS", 1e9, "for {:.0f} seconds"),
+    ("hang", "traincope.live.node.noticing.watchdog.END_NS", 60e9, "after {:.0f} minutes"),
     ("lost_host", "traincope.analysis.faults.lost_hosts.SILENCE_NS", 1e9, "at least {:.0f} seconds"),
     ("killed_rank", "traincope.analysis.verdict.rank_failures.CLEARLY_EARLIER_NS", 1e6, "at least {:.0f} ms"),
 ]

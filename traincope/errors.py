@@ -2,6 +2,7 @@
 
     TraincopeError                 exit code 1
     ├── UsageError                 2   the command line or the arguments contradict each other
+    │   └── CommandError           127  the command of `traincope run` does not exist; 126: it cannot be run
     ├── ConfigError                3   a configuration is unusable: unknown key, impossible layout
     ├── RunDirectoryError          4   a run directory is unreadable
     │   ├── NotARunError           4   the directory holds no recording
@@ -17,7 +18,7 @@
 
 `traincope diff` exits with 10 if the second run is slower, `traincope plan check` with 13 if the plan breaks a rule.
 That is their result, not an error.
-`traincope run` exits with the code of its command, except with 11 after a hang that it ended.
+`traincope run` ends as its command did, by the same exit code or signal, except with 11 after a hang that it ended.
 
 A message names the problem, the place (file, rank, step), and the remedy. Nothing in `traincope.record` lets one of
 these errors reach a training process. They belong to the offline half.
@@ -42,6 +43,14 @@ class TraincopeError(Exception):
 
 class UsageError(TraincopeError):
     exit_code = 2
+
+
+class CommandError(UsageError):
+    exit_code = 127
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class ConfigError(TraincopeError):

@@ -29,9 +29,11 @@ device is how many ns after the host had queued its begin this happened there; i
 most 2.1 s. The `tag` of a STALL of the device is how many ns before it the compute stream reached the issue of the
 collective that ends it, or NOT_MARKED; for a message, its `value` is. It has DONE_BEFORE_WAIT if that end is only an
 upper bound. Of the messages of a batch, the first has the STALL, and each other one an empty one at its end.
-The value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
+The flags of a COLLECTIVE or STALL contain the `Element` of its message in their highest bits (`ELEMENT_SHIFT`). The
+value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
-phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`.
+phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`; its `tag` is
+a `SamplerTrait`.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
 details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,
@@ -64,6 +66,12 @@ CLEAN = "clean"
 EXCEPTION = "exception"
 """Name of the event that records a rank's exception."""
 
+LEFT = "exit"
+"""Name of the event at a call that ends the process; details: `call`, `code`, `at`, and those of an exception."""
+
+THREAD_ENDED = "thread ended"
+"""Name of the event of an exception that ended another thread than the main one; details: `thread`, and its own."""
+
 RECORDER_LEVEL = "recorder level"
 """Name of the event that records a change of the recorder's level; details: `was`, `level`, `why`."""
 
@@ -91,6 +99,11 @@ CHECKPOINT_NOT_UPLOADED = "checkpoint not uploaded"
 RESUMED = "resumed"
 """Name of the event by which a training declares that it continues; details: `step`, the steps of its state."""
 
+LOADER = "DataLoader"
+"""Name of a DATA_WAIT in a DataLoader whose workers make the batches."""
+LOADER_WITHOUT_WORKERS = "DataLoader without workers"
+"""Name of a DATA_WAIT in a DataLoader that makes its batches in the training thread (`num_workers=0`)."""
+
 BATCH_READ = "batch"
 """Name of a BATCH with a fingerprint."""
 BATCHES_END = "end of the batches"
@@ -99,6 +112,16 @@ BATCH_ON_DEVICE = "batch on a device"
 """Name of a BATCH that was not read, because reading a device's memory would wait for the device."""
 BATCH_WITHOUT_TENSORS = "batch without plain tensors"
 """Name of a BATCH that was not read, because it has nothing whose memory can be read at once."""
+
+
+class SamplerTrait(IntFlag):
+    """The `tag` of a BATCH: what is known of the DataLoader's sampler."""
+
+    KNOWN = 1
+    SHUFFLES = 2
+    DIVIDES = 4
+    """It gives each rank another part of the data."""
+
 
 ROLLBACK = "rollback"
 """Name of the event by which a training declares that it went back to an earlier state; details: `step`, the steps of
@@ -161,12 +184,22 @@ class Kind(IntEnum):
 
 
 class Usage(StrEnum):
-    """Names of USAGE records: totals of the training thread since it began, as the kernel counts them."""
+    """Names of USAGE records: totals as the kernel counts them, mostly of the training thread."""
 
     CORE_WAIT = "wait for a core"
     """Time in ns in which it could run and had no core: others used those that it may run on."""
+    CPU_TIME = "CPU time"
+    """Time in ns in which it ran."""
+    PROCESS_CPU_TIME = "CPU time of the process"
+    """Time in ns in which threads of its process ran, added up. Child processes do not count."""
     MAJOR_FAULTS = "major page faults"
     """Number of pages that it had to wait for until they were read from a disk."""
+    HOST_IDLE = "idle time of the host"
+    """Time in ns in which cores of the host had nothing to run, added up."""
+    THROTTLED = "CPU quota used up"
+    """Length in ns of the periods in which its cgroup used up its CPU quota."""
+    MEMORY_STALL = "stalled by memory"
+    """Time in ns in which a thread of its cgroup, or of the host, waited until memory was free."""
 
 
 GPU_SAMPLE_UNITS = {"power": "mW", "SM clock": "MHz", "temperature": "C", "utilization": "%"}
@@ -222,6 +255,8 @@ class Phase(IntEnum):
     KERNEL_WAIT = 14
     JOB_WAIT = 15
     """Wait for another job of the workflow."""
+    OBJECTS = 16
+    """A collective of Python objects: pickling and unpickling, and what its collectives leave of the call."""
 
 
 class Work(IntEnum):
@@ -278,6 +313,26 @@ class Flag(IntFlag):
     """A step whose true borders are unknown: no update of the weights was seen, or only signs that leave a doubt."""
 
 
+class Element(IntEnum):
+    """Type of the elements of a message."""
+
+    UNKNOWN = 0
+    FLOAT32 = 1
+    BFLOAT16 = 2
+    FLOAT16 = 3
+    BYTE = 4
+    """Any type of 8 bits."""
+    INTEGER = 5
+    FLOAT64 = 6
+    OTHER = 7
+
+
+ELEMENT_SHIFT = 13
+"""Position of the lowest bit of the `Element` in the flags of a COLLECTIVE or STALL."""
+
+DDP_BUFFERS = "buffers of DistributedDataParallel"
+"""Name of the SPAN in which DDP broadcasts its module's buffers before a forward."""
+
 DEVICE_MESSAGE = Flag.DEVICE | Flag.POINT_TO_POINT
 """Flags of a STALL whose `value` is a time, not bytes."""
 
@@ -319,3 +374,5 @@ FIELDS = (
 SEND_OPERATIONS = frozenset({"send"})
 RECEIVE_OPERATIONS = frozenset({"recv", "recv_any_source"})
 """Point-to-point operations by side. A sender's record has the destination as `peer`."""
+CARRY_NOTHING = frozenset({"barrier", "monitored_barrier"})
+"""Operations that synchronise without bytes. Other operations without bytes may return at once."""

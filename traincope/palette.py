@@ -66,6 +66,7 @@ _TERMS = {
     "bubble.jitter": tint(SKY_BLUE, 0.5),
     "data_wait": PURPLE,
     "job_wait": shade(PURPLE, 0.3),
+    "objects": shade(PURPLE, 0.55),
     "checkpoint_stall": tint(PURPLE, 0.3),
     "evaluation": tint(PURPLE, 0.6),
     "exposed_memory": tint(YELLOW, 0.6),

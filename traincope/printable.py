@@ -1,6 +1,11 @@
 """Make names from a run safe to print: no terminal commands, no new lines."""
 
+from unicodedata import category
+
 ELLIPSIS = "..."
+LAYOUT = "\n\t"
+SPACE = "Zs"
+"""Category of spaces, e.g. the one that does not break a line."""
 
 
 def printable(name: str) -> str:
@@ -12,6 +17,13 @@ def printable(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in name)
+
+
+def visible(text: str) -> str:
+    """Return a text of several lines like `printable`, except that new lines, tabs and all spaces stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in LAYOUT or category(char) == SPACE else printable(char) for char in text)
 
 
 def short(name: str, *, max_length: int) -> str:

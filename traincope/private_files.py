@@ -8,6 +8,8 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +33,42 @@ def directory_mode() -> int:
 def private(path: str, flags: int) -> int:
     """The `opener` of `open()` for files of a run."""
     return os.open(path, flags, file_mode())
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """Open a regular file of a run as `os.open` does, and never wait: a pipe or a device in its place is refused.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, file_mode())
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_regular(path: Path, *, last_bytes: int | None = None, flags: int = 0) -> bytes:
+    """Read a regular file, or its end, and never wait. Raises OSError, as `open_regular`."""
+    with open(open_regular(path, os.O_RDONLY | flags), "rb", buffering=0) as file:
+        if last_bytes is None:
+            return file.readall()
+        file.seek(max(os.fstat(file.fileno()).st_size - last_bytes, 0))
+        return file.read(last_bytes)
+
+
+@contextmanager
+def held(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end, unless another thread has closed it: its number may be the training's by then."""
+    status = os.fstat(descriptor)
+    try:
+        yield descriptor
+    finally:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), status):
+                os.close(descriptor)
 
 
 def make_directory(path: Path, *, exist_ok: bool = False) -> None:

@@ -31,6 +31,8 @@ class Group:
     rule: str
     """The rule that gave the axis: told (by `run(axes=...)`), mesh, description, framework, wrapper, or none."""
     ranks: tuple[int, ...]
+    matched: bool = True
+    """False where a trace does not show that all members count its collectives alike. Its key is the rank's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,8 +63,9 @@ def write_whole(
         flags = NEW
         if spare is not None:
             with suppress(OSError):
-                os.replace(spare, new_path)
-                flags = NEW & ~os.O_EXCL
+                if stat.S_ISREG(spare.lstat().st_mode):  # opening a pipe would wait for its reader
+                    os.replace(spare, new_path)
+                    flags = NEW & ~os.O_EXCL
         with open(os.open(new_path, flags, file_mode() if mode is None else mode), "wb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)

@@ -6,8 +6,8 @@ from tests.timeline.build import Row, collective, group, phase, rank, stall, ste
 from traincope.events import Phase
 from traincope.store import RankRecords
 
-ENOUGH = 61
-"""Steps after which a straggler can be named: 60, and the warm-up."""
+ENOUGH = 60
+"""Steps after which a straggler can be named: 59, and the warm-up."""
 
 
 def lockstep(

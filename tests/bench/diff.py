@@ -1,81 +1,237 @@
-"""Error rates of `traincope diff` on equal runs: `python -m tests.bench.diff`.
+"""Error rates of `traincope diff` on simulated runs: `python -m tests.bench.diff`, with `--write` into docs/diff.md.
 
-Pairs of simulated runs whose step times differ only by noise: independent steps, or each step correlated with the one
-before. At level 0.01 about 1 % of the pairs may be judged different. With few correlated steps the rate is higher,
-because the correlation cannot be estimated from so few. The last column is the rate at which a change of three standard
-deviations is found.
+Pairs of equal runs, whose step times differ only by noise, must not be called different more often than the level
+allows, for each kind of noise and each length. The command fails if the upper bound of a rate is above the level. A
+cell has this rate, the share of pairs that are tested, and the power: the smallest change that is found in 90 % of the
+tested pairs. The last table has noise that a run cannot show, because it lasts longer than the run. It is not judged.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from tests.bench.judging import CONFIDENCE, Judged, exit_code, judge, share_interval
+from tests.written import write_table
 from traincope.analysis.diff.diff import LEVEL
-from traincope.analysis.diff.significance import MIN_BLOCKS, block_length, blocks, compare
+from traincope.analysis.diff.significance import adjusted, compare
 from traincope.arrays import Floats
 
-TRIALS = 300
-SETTLED = 100
-"""Discarded steps, so that the first counted step is like the others."""
-CASES = ((7, 0.0), (20, 0.0), (60, 0.0), (10, 0.5), (30, 0.5), (60, 0.5), (100, 0.5), (300, 0.9))
-"""Steps per run, and the correlation of consecutive steps."""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "diff.md"
+PAIRS = 4_000
+POWER_PAIRS = 300
+POWER = 0.9
+MIN_TESTED = 50
+"""Fewer pairs do not give a power."""
+CHANGES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
+"""Tried changes, in standard deviations of a step."""
+LENGTHS = ((10, 10), (20, 20), (50, 50), (100, 100), (300, 300), (50, 300), (100, 1_000))
+"""Steps of both runs."""
+TERMS = 5
+"""Number of terms that are tested at once."""
+WEIGHTS = (1.0, 2.0, 4.0, 8.0)
+"""Numbers of steps that windows stand for."""
+
+Random = np.random.Generator
+Noise = Callable[[Random, int, int], Floats]
+"""Step times of so many runs of so many steps, (runs, steps)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Shares of the trials."""
+class Kind:
+    """A kind of noise."""
 
-    judged: float
-    """Trials with enough steps."""
-    alike: float
-    """Equal runs that were judged different."""
-    share: float
-    """Changes of three standard deviations that were found."""
-
-
-def steps(random: np.random.Generator, count: int, correlation: float) -> Floats:
-    """Step times with standard deviation 1."""
-    noise, values = random.normal(size=count + SETTLED) * (1 - correlation**2) ** 0.5, [0.0]
-    for trial in noise.tolist():
-        values.append(correlation * values[-1] + trial)
-    return np.array(values[-count:])
+    name: str
+    noise: Noise
+    windows: bool = False
+    """True: entries are means over windows that stand for different numbers of steps."""
+    terms: int = 0
+    """Number of independent terms, of which none may be called changed; 0: the step alone."""
 
 
-def rates(count: int, correlation: float) -> Rates:
-    random = np.random.default_rng(count)
-    tried = [tuple(_trial(random, count, correlation)) for _ in range(TRIALS)]
-    judged = [trial for trial in tried if trial]
-    return Rates(
-        judged=len(judged) / TRIALS,
-        alike=sum(alike for alike, _ in judged) / TRIALS,
-        share=sum(share for _, share in judged) / TRIALS,
+def independent(random: Random, runs: int, steps: int) -> Floats:
+    return random.normal(size=(runs, steps))
+
+
+def following(correlation: float) -> Noise:
+    """Each step depends on the one before: AR(1)."""
+
+    def noise(random: Random, runs: int, steps: int) -> Floats:
+        values = random.normal(size=(runs, steps))
+        values[:, 1:] *= (1 - correlation**2) ** 0.5
+        for at in range(1, steps):
+            values[:, at] += correlation * values[:, at - 1]
+        return values
+
+    return noise
+
+
+def periodic(period: int) -> Noise:
+    """Each so many steps one is slow, as with evaluation or a garbage collection."""
+
+    def noise(random: Random, runs: int, steps: int) -> Floats:
+        slow = (np.arange(steps) + random.integers(period, size=(runs, 1))) % period == 0
+        values: Floats = random.normal(size=(runs, steps)) / 10 + slow * period**0.5
+        return values
+
+    return noise
+
+
+def wandering(random: Random, runs: int, steps: int) -> Floats:
+    """A random walk."""
+    values: Floats = random.normal(size=(runs, steps)).cumsum(axis=1)
+    return values
+
+
+def warming(random: Random, runs: int, steps: int) -> Floats:
+    """Steps that become faster until the end."""
+    values: Floats = random.normal(size=(runs, steps)) + np.linspace(3, 0, steps)
+    return values
+
+
+def heavy(random: Random, runs: int, steps: int) -> Floats:
+    """A Pareto distribution without a variance."""
+    return random.pareto(1.5, size=(runs, steps))
+
+
+def bursts(begin: float, end: float, height: float) -> Noise:
+    """Slow stretches. `begin` and `end` are the chances per step that one begins and ends."""
+
+    def noise(random: Random, runs: int, steps: int) -> Floats:
+        chances, slow = random.random((runs, steps)), np.empty((runs, steps), dtype=bool)
+        slow[:, 0] = chances[:, 0] < begin / (begin + end)
+        for at in range(1, steps):
+            slow[:, at] = np.where(slow[:, at - 1], chances[:, at] > end, chances[:, at] < begin)
+        values: Floats = random.normal(size=(runs, steps)) / 5 + height * slow
+        return values
+
+    return noise
+
+
+def hidden(size: float) -> Noise:
+    """A random walk within independent noise."""
+
+    def noise(random: Random, runs: int, steps: int) -> Floats:
+        return independent(random, runs, steps) + size * wandering(random, runs, steps)
+
+    return noise
+
+
+KINDS = (
+    Kind(name="independent", noise=independent),
+    Kind(name="correlation of neighbours 0.3", noise=following(0.3)),
+    Kind(name="correlation 0.6", noise=following(0.6)),
+    Kind(name="correlation 0.9", noise=following(0.9)),
+    Kind(name="correlation 0.95", noise=following(0.95)),
+    Kind(name="one slow step in 10", noise=periodic(10)),
+    Kind(name="one slow step in 50", noise=periodic(50)),
+    Kind(name="random walk", noise=wandering),
+    Kind(name="steps that become faster", noise=warming),
+    Kind(name="heavy tails", noise=heavy),
+    Kind(name="slow for 10 steps at a time", noise=bursts(0.01, 0.1, 3.0)),
+    Kind(name="windows of unequal weight", noise=independent, windows=True),
+    Kind(name=f"any of {TERMS} terms, correlation 0.6", noise=following(0.6), terms=TERMS),
+)
+BEYOND = (
+    Kind(name="slow for 50 steps at a time", noise=bursts(0.004, 0.02, 2.0)),
+    Kind(name="random walk, hidden in ten times its noise", noise=hidden(0.1)),
+    Kind(name="random walk, hidden in 33 times its noise", noise=hidden(0.03)),
+)
+"""Noise that lasts longer than a run, so that a run does not show it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Results for one kind of noise and two lengths."""
+
+    tested: int
+    different: int
+    """Pairs of equal runs that were called different."""
+    found: float | None
+    """Smallest change that is found; None: none of those that were tried."""
+
+    @property
+    def judged(self) -> Judged:
+        return judge(*share_interval(self.different, PAIRS), budget=LEVEL)
+
+
+def rate(kind: Kind, lengths: tuple[int, int]) -> Rate:
+    """Compare PAIRS pairs of runs with these numbers of steps."""
+    random = np.random.default_rng([*kind.name.encode(), *lengths])
+    weights = (random.choice(WEIGHTS, size=lengths[0]), random.choice(WEIGHTS, size=lengths[1]))
+    used = weights if kind.windows else None
+    terms = [tuple(kind.noise(random, PAIRS, steps) for steps in lengths) for _ in range(kind.terms or 1)]
+    p = [[compare(before[at], after[at], used).p for before, after in terms] for at in range(PAIRS)]
+    p = [adjusted(each) for each in p] if kind.terms else p
+    return Rate(
+        tested=sum(any(each is not None for each in of_pair) for of_pair in p),
+        different=sum(any(each is not None and each <= LEVEL for each in of_pair) for of_pair in p),
+        found=None if kind.terms else _smallest(*(runs[:POWER_PAIRS] for runs in terms[0]), used),
     )
 
 
-def _trial(random: np.random.Generator, count: int, correlation: float) -> Iterator[bool]:
-    """Judgements of equal runs and of a slower run; empty if there are too few steps."""
-    runs = [steps(random, count, correlation) for _ in range(2)]
-    length = block_length(runs)
-    before, after, slower = (blocks(values[:, None], length) for values in (*runs, runs[1] + 3))
-    if min(len(before), len(after)) >= MIN_BLOCKS:
-        yield bool(compare(before, after).p[0] <= LEVEL)
-        yield bool(compare(before, slower).p[0] <= LEVEL)
+def _smallest(before: Floats, after: Floats, weights: tuple[Floats, Floats] | None) -> float | None:
+    """The smallest of CHANGES that is found in the share POWER of the pairs that are tested."""
+    for change in CHANGES:
+        p = [compare(first, second + change, weights).p for first, second in zip(before, after, strict=True)]
+        tested = [each for each in p if each is not None]
+        if len(tested) < MIN_TESTED:
+            return None
+        if sum(each <= LEVEL for each in tested) >= POWER * len(tested):
+            return change
+    return None
 
 
-def main() -> None:
-    table = Table(title=f"traincope diff at level {LEVEL:g}, {TRIALS} pairs of runs each", box=None)
-    for head in ("steps", "correlation", "judged", "alike, told apart", "3 spreads, found"):
-        table.add_column(head, justify="right")
-    for count, correlation in CASES:
-        result = rates(count, correlation)
-        table.add_row(
-            str(count), f"{correlation:g}", f"{result.judged:.0%}", f"{result.alike:.1%}", f"{result.share:.1%}"
-        )
-    Console().print(table)
+def lines(kinds: Sequence[Kind], results: Sequence[Sequence[Rate]], *, judged: bool) -> Iterator[str]:
+    """The rates of kinds of noise as a table in Markdown."""
+    heads = " | ".join(f"{first:,}" if first == second else f"{first:,} and {second:,}" for first, second in LENGTHS)
+    yield f"| noise | {heads} |"
+    yield "|---" * (1 + len(LENGTHS)) + "|"
+    for kind, rates in zip(kinds, results, strict=True):
+        yield f"| {kind.name} | {' | '.join(_cell(each, judged=judged) for each in rates)} |"
+
+
+def _cell(rate: Rate, *, judged: bool) -> str:
+    """Share of the pairs that were called different, of those that were tested, and the smallest change."""
+    if not rate.tested:
+        return "not tested"
+    found = "" if rate.found is None else f"; {rate.found:g}"
+    marked = f" {rate.judged.value}" if judged and rate.judged is not Judged.PASSED else ""
+    return f"{rate.different / PAIRS:.2%}{marked}; {rate.tested / PAIRS:.0%}{found}"
+
+
+def page(results: Sequence[Sequence[Rate]], beyond: Sequence[Sequence[Rate]]) -> Iterator[str]:
+    """Both tables, and what was held."""
+    highest = max(share_interval(each.different, PAIRS)[1] for rates in results for each in rates)
+    judged = [each.judged for rates in results for each in rates]
+    missed = sum(each is not Judged.PASSED for each in judged)
+    yield from lines(KINDS, results, judged=True)
+    yield ""
+    yield (
+        f"{PAIRS:,} pairs for each cell. Upper bound of a rate, at {CONFIDENCE:.0%} confidence: at most {highest:.2%}, "
+        f"{LEVEL:.0%} allowed; {missed} of {len(judged)} missed or not shown."
+    )
+    yield ""
+    yield "Noise that lasts longer than a run, which a run cannot show; not judged:"
+    yield ""
+    yield from lines(BEYOND, beyond, judged=False)
+
+
+def _rates(kind: Kind) -> list[Rate]:
+    print(kind.name, file=sys.stderr, flush=True)
+    return [rate(kind, lengths) for lengths in LENGTHS]
+
+
+def main(arguments: Sequence[str]) -> int:
+    results, beyond = ([_rates(kind) for kind in kinds] for kinds in (KINDS, BEYOND))
+    text = list(page(results, beyond))
+    print("\n".join(text))
+    if "--write" in arguments:
+        write_table(PAGE, "diff", text, by="make bench-diff")
+    return exit_code(each.judged for rates in results for each in rates)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -172,6 +172,7 @@ def _used() -> np.ndarray:
 def measure_itself(directory: str, control: str) -> None:
     """A run with one window in two blocks."""
     step, usual_halvings, usual_hooks = tensor_parallel(), sampling.needed_halvings, recording.make_hooks
+    usual_first, sampling.FIRST_BLOCKS = sampling.FIRST_BLOCKS, 0
     sampling.needed_halvings = lambda *_, **__: 1
     if control == EMPTY:
         recording.make_hooks = lambda: tuple(hook for hook in usual_hooks() if hook.level < DETAIL_LEVEL)
@@ -187,6 +188,7 @@ def measure_itself(directory: str, control: str) -> None:
                 traincope.step()
     finally:
         sampling.needed_halvings, recording.make_hooks = usual_halvings, usual_hooks
+        sampling.FIRST_BLOCKS = usual_first
 
 
 def _seconds(step: Callable[[], None]) -> float:

@@ -1,6 +1,7 @@
 """`traincope live` with real ranks in their own processes, in a real browser."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from traincope.store.layout import COMPACTED, ROWS_FILE, rank_directory
 
 LIVE = [sys.executable, "-m", "traincope.cli.main", "live", "--no-browser", "--port", "0"]
 RANKS = 2
+RUNNING = re.compile(r"^Running, step \d+, last record .* ago, 2 ranks\.$")
 LAST_STEP = "tr:has(td:text-is('alive')) td:nth-child(3)"
 Go = Callable[..., Visit]
 
@@ -54,7 +56,7 @@ def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> 
             snapshot = visit(address)
             page = snapshot.page
             expect(page.locator("main .js-plotly-plot")).to_have_count(2, timeout=PATIENCE_MS)
-            expect(page.locator("[role=status]")).to_have_text("Running, 2 ranks.", timeout=PATIENCE_MS)
+            expect(page.locator("[role=status]")).to_have_text(RUNNING, timeout=PATIENCE_MS)
             shown = page.locator(LAST_STEP).first.inner_text()
             expect(page.locator(LAST_STEP).first).not_to_have_text(shown, timeout=PATIENCE_MS)
             assert rows(page.inner_text("main")) == [("rank 0", "alive"), ("rank 1", "alive")]

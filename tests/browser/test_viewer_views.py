@@ -45,7 +45,7 @@ def test_a_crashed_run_names_the_first_failure_and_links_to_it(visit: Go, addres
     expect(page.locator("#caption")).to_contain_text("8 ranks, 487 ms", timeout=QUIET)
     page.click("#tab-verdict")
     first = page.locator(".finding").first
-    expect(first).to_contain_text("rank 1 ended first: it left the run by RuntimeError", timeout=QUIET)
+    expect(first).to_contain_text("rank 1 ended first: it raised RuntimeError", timeout=QUIET)
 
 
 def test_only_a_run_that_may_still_run_has_the_button_that_requests_steps(visit: Go, address: str) -> None:

@@ -2,15 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.ingest.tables.jobs import Job, table, write_csv
 from tests.ingest.writing import complete, kineto
-from traincope.cli.main import make_parser
+from traincope.cli.commands import import_
+from traincope.cli.main import main, make_parser
+from traincope.ingest import import_traces
+from traincope.plan.hardware import find_hardware
+from traincope.plan.search.clusters import ACCELERATORS, device_name
 
 
 def traincope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +67,15 @@ def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) 
     assert done.returncode == 0
     assert "incomplete: it ends before its events do" in done.stdout
     assert "trace-000.npz of rank 0 is not whole" in traincope("report", tmp_path / "run").stdout
+
+
+def test_an_event_without_a_time_is_named(tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": ts, "dur": 1, "pid": 0, "tid": 7} for ts in (1, None)]
+    (tmp_path / "rank2.json").write_text(json.dumps({"traceEvents": events}))
+    done = traincope("import", tmp_path / "rank2.json", "-o", tmp_path / "run")
+    assert "1 of 2 events kept\n  left out: 1 event without a valid time" in done.stdout
+    report = " ".join(traincope("report", tmp_path / "run").stdout.split())
+    assert "of rank 2 has 1 event without a valid time: a kernel among them is idle time" in report
 
 
 @pytest.mark.parametrize(
@@ -306,3 +321,37 @@ def test_commands_that_need_ranks_say_so_of_a_logbook(tmp_path: Path) -> None:
     examined = traincope("doctor", logbook)
     assert examined.returncode == 0
     assert "none: imported from a list of runs and interruptions" in examined.stdout
+
+
+def test_sigterm_leaves_no_hidden_folder(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes when the trace is read and written aside."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def end() -> None:
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".run")]
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def import_and_end(paths: Sequence[Path], target: Path, **_: object) -> None:
+        import_traces(paths, target, on_read=end)
+
+    monkeypatch.setattr(import_, "import_traces", import_and_end)
+    with pytest.raises(SystemExit, match="130"):
+        main(["import", str(trace), "-o", str(tmp_path / "run")])
+    assert [path.name for path in tmp_path.iterdir()] == [trace.name]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("name", [name for name in ACCELERATORS if not name.startswith(("tpu", "trainium"))])
+def test_import_takes_the_names_of_gpus_that_plan_takes(name: str) -> None:
+    for spelling in (name, name.upper()):
+        assert find_hardware(device_name(spelling)) == ACCELERATORS[name].spec
+
+
+def test_a_gpu_of_plan_gives_a_trace_its_roofline(trace: Path, tmp_path: Path) -> None:
+    assert traincope("import", trace, "--gpu", "H100", "-o", tmp_path / "run").returncode == 0
+    (rank,) = (tmp_path / "run").rglob("rank.json")
+    assert json.loads(rank.read_text())["device"]["name"] == "H100 SXM"
+
+
+def test_the_name_of_a_torch_device_stays() -> None:
+    assert device_name("NVIDIA H100 80GB HBM3") == "NVIDIA H100 80GB HBM3"

@@ -57,6 +57,16 @@ def test_missing_live_exporters_are_a_note(
     )
 
 
+def test_it_says_whether_stacks_can_be_read_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = (each for each in examine_software() if each.name == "stacks from outside")
+    assert (finding.state, finding.fact.endswith("/py-spy can read them")) == (State.OK, True)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    (finding,) = (each for each in examine_software() if each.name == "stacks from outside")
+    assert (finding.state, finding.advice) == (State.NOTE, "pip install 'traincope[stacks]'")
+    assert finding.fact == "a rank that does not answer has no stack in a hang: py-spy is not installed"
+
+
 @pytest.mark.parametrize(
     ("out", "reason"),
     [

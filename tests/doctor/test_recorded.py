@@ -119,6 +119,7 @@ def test_the_sampling_of_a_run_is_explained(tmp_path: Path, monkeypatch: pytest.
     """One block of four is a window, besides the first."""
     monkeypatch.setenv("TRAINCOPE_BUDGET", "0.01")
     monkeypatch.setattr(sampling, "needed_halvings", lambda *_, **__: 2)
+    monkeypatch.setattr(sampling, "FIRST_BLOCKS", 0)
     with traincope.run(tmp_path / "run") as recording:
         for _ in range(8 * BLOCK_STEPS):
             recording.step()

@@ -30,7 +30,7 @@ def ask_for_stacks(out: str, when: str, chain: bool) -> list[int]:
         signal.signal(signal.SIGUSR1, lambda *_: None)
     if when == "before":
         faulthandler.register(signal.SIGUSR1, file=stacks_file, all_threads=False, chain=chain)
-    with traincope.run(out) as run:
+    with traincope.run(out, signal_stacks=True) as run:
         run.step()
         if when == "inside":
             faulthandler.register(signum=signal.SIGUSR1, file=stacks_file, all_threads=False, chain=chain)
@@ -47,7 +47,7 @@ def test_the_training_keeps_its_own_stack_dumps(victims: Victims, tmp_path: Path
 
 
 def crash_after_the_run(out: str) -> None:
-    with traincope.run(out) as run:
+    with traincope.run(out, signal_stacks=True) as run:
         run.step()
         faulthandler.enable()
     os.abort()
@@ -61,7 +61,7 @@ def test_the_trainings_crash_handler_stays(victims: Victims, tmp_path: Path) -> 
 
 def restore_what_stood_there(out: str) -> bool:
     before = faulthandler.register, faulthandler.enable, signal.getsignal(signal.SIGUSR1)
-    with traincope.run(out) as run:
+    with traincope.run(out, signal_stacks=True) as run:
         run.step()
     return before == (faulthandler.register, faulthandler.enable, signal.getsignal(signal.SIGUSR1))
 
@@ -73,7 +73,7 @@ def test_faulthandler_is_restored(victims: Victims, tmp_path: Path) -> None:
 def ask_by_the_agents_signal(out: str) -> list[int]:
     """Receive SIGURG in the run, twice, and after it. Returns the number of threads' stacks each time."""
     num_stacks = []
-    with traincope.run(out) as run:
+    with traincope.run(out, signal_stacks=True) as run:
         run.step()
         (stacks,) = Path(out).rglob(STACKS_FILE)
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_rank_writes_its_stacks_at_the_agents_signal_until_its_run_ends(victim
 def catch_the_agents_signal_oneself(out: str) -> list[int]:
     got: list[int] = []
     signal.signal(signal.SIGURG, lambda number, _: got.append(number))
-    with traincope.run(out) as run:
+    with traincope.run(out, signal_stacks=True) as run:
         run.step()
         signal.raise_signal(signal.SIGURG)
     return [*got, len(list(Path(out).rglob(STACKS_FILE)))]

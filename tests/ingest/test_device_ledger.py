@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 
+from tests.ingest.writing import complete, kineto
 from tests.seeds import examples
 from tests.virtual_gpu.actions import Program
 from tests.virtual_gpu.kineto import NEW, OLD, Style, write_traces
@@ -16,6 +17,7 @@ from tests.virtual_gpu.truth import truth
 from traincope.analysis.analyze import analyze
 from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.verdict.findings import FindingKind
 from traincope.ingest import import_traces
 from traincope.timeline import open_run
 
@@ -84,3 +86,32 @@ def test_a_collective_of_an_untraced_rank_is_ambiguous(tmp_path: Path) -> None:
     (rank,) = ledger.ranks
     ambiguous = {key: ns.tolist() for key, ns in rank.ambiguous_waits.items() if ns.any()}
     assert ambiguous == {("world", AmbiguousWait.RECORDS_MISSING): [60_000]}
+
+
+def with_calls(category: str) -> str:
+    """A step of 1 ms: kernels of 100 and 50 us, both launched by the begin of the first, and 795 us between them."""
+    step = complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=1, tid=1)
+    calls = [complete("launch", str(at), "1", cat=category, pid=1, tid=1, correlation=at) for at in (1, 3)]
+    kernels = [
+        complete("gemm", "5", "100", correlation=1),
+        complete("gemm", "900", "50", correlation=3),
+    ]
+    return kineto([step, *(calls if category else []), *kernels])
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime"])
+def test_calls_of_any_runtime_launch_work(category: str, tmp_path: Path) -> None:
+    """So what the GPU waits for in between is not the host."""
+    (tmp_path / "trace.json").write_text(with_calls(category))
+    import_traces([tmp_path / "trace.json"], tmp_path / "run")
+    ledger = analyze(open_run(tmp_path / "run")).ledger
+    assert (ledger.total("kernel_wait"), ledger.total("launch_gap")) == (795_000, 5_000)
+
+
+def test_idle_time_has_no_cause_if_no_launch_was_traced(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(with_calls(""))
+    import_traces([tmp_path / "trace.json"], tmp_path / "run")
+    analysis = analyze(open_run(tmp_path / "run"))
+    assert analysis.ledger.total("launch_gap") is None
+    assert analysis.ledger.total("unattributed") == 850_000
+    assert FindingKind.LAUNCH_GAP not in [finding.kind for finding in analysis.verdict]

@@ -21,6 +21,8 @@ from traincope.ingest import holds_dumps, read_dumps
 from traincope.timeline import build_timeline
 
 S = 1_000_000_000
+NONE: dict[str, list[int]] = {}
+DUMPS = Path(__file__).parents[3] / "shared" / "dumps"
 
 
 def leave_one_out(folder: str) -> None:
@@ -43,9 +45,16 @@ def test_real_dumps_of_gloo_name_the_rank_that_did_not_join(two_ranks: Pool, tmp
     assert "rank 1 entered no collective; rank 0 waited for it in all_reduce on" in ended.stdout
 
 
-def entry(count: int, operation: str = "all_reduce", *, size: int = 8, complete: bool = True) -> dict[str, Any]:
+def entry(
+    count: int,
+    operation: str = "all_reduce",
+    *,
+    size: int = 8,
+    complete: bool = True,
+    group: tuple[str, str] = ("0", "default_pg"),
+) -> dict[str, Any]:
     return {
-        "process_group": ("0", "default_pg"),
+        "process_group": group,
         "collective_seq_id": count,
         "profiling_name": f"nccl:{operation}",
         "input_dtypes": ["Float"],
@@ -58,11 +67,12 @@ def entry(count: int, operation: str = "all_reduce", *, size: int = 8, complete:
     }
 
 
-def dump(folder: Path, rank: int, last: list[dict[str, Any]], *, of: int) -> Path:
+def dump(folder: Path, rank: int, last: list[dict[str, Any]], *, of: int, groups: dict[str, list[int]] = NONE) -> Path:
     """Three collectives that all ranks joined, and then `last`."""
+    members = {"0": list(range(of)), **groups}
     content = {
         "version": "2.10",
-        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(of)))}},
+        "pg_config": {name: {"name": name, "desc": name, "ranks": str(ranks)} for name, ranks in members.items()},
         "pg_status": {},
         "entries": [*(entry(count) for count in (1, 2, 3)), *last],
     }
@@ -125,11 +135,12 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
         read_dumps([first, again])
     damaged = tmp_path / "rank_1"
     damaged.write_bytes(first.read_bytes()[:50])
-    with pytest.raises(DataError, match="rank_1 is no dump of torch's flight recorder, or is damaged"):
-        read_dumps([tmp_path])
-    damaged.rename(tmp_path / "rank")
-    with pytest.raises(DataError, match="rank contains no rank; name each dump with its rank"):
-        read_dumps([tmp_path])
+    with pytest.raises(DataError, match="rank_1 is not a dump of torch's flight recorder, or is damaged"):
+        read_dumps([damaged])
+    first.rename(tmp_path / "rank")
+    with pytest.raises(DataError, match="rank contains no rank, so it is left out; name each dump with its rank"):
+        read_dumps([tmp_path / "rank"])
+    first = dump(tmp_path, 0, [], of=2)
     ended = run("hang", str(first), "--stacks")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "leave it out for dumps" in ended.stderr
@@ -142,3 +153,110 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         read_dumps([path])
     assert not Path("/tmp/traincope-was-here").exists()
+
+
+def test_files_that_are_no_dumps_are_named_and_left_out(tmp_path: Path) -> None:
+    for rank in range(4):
+        dump(tmp_path, rank, [] if rank == 2 else [entry(4, complete=False)], of=4)
+    (tmp_path / "watchdog.log").write_text("x")
+    (tmp_path / "nccl_trace_rank_4").write_bytes((tmp_path / "nccl_trace_rank_0").read_bytes()[:200])
+    ended = run("hang", str(tmp_path))
+    assert "hang  rank 2; confidence medium" in ended.stdout
+    text = " ".join(ended.stdout.split())
+    for name in ("watchdog.log", "nccl_trace_rank_4"):
+        assert f"{tmp_path / name} is not a dump of torch's flight recorder, or is damaged, so it is left out" in text
+
+
+def test_the_dump_of_the_culprit_alone_says_whose_are_missing(tmp_path: Path) -> None:
+    text = " ".join(run("hang", str(dump(tmp_path, 2, [], of=4))).stdout.split())
+    assert "the evidence does not show that a rank hangs" in text
+    assert "no dump of ranks 0, 1, 3 of the 4 in the groups" in text
+
+
+def test_groups_have_their_own_names_and_stops_the_length_of_their_time_out(tmp_path: Path) -> None:
+    """Rank 2 is missing in a collective of rank 0 at 104 s and of rank 1 1 us later. Both time out after 180 s."""
+    for rank in range(3):
+        last = entry(4, group=("73", "EXPERT_MODEL_PARALLEL_GROUP"), complete=False) | {"timeout_ms": 180_000}
+        last["time_created_ns"] += 1_000 * rank
+        first = [entry(3, group=("73", "EXPERT_MODEL_PARALLEL_GROUP"))]
+        path = dump(tmp_path, rank, first if rank == 2 else [*first, last], of=3, groups={"73": [0, 1, 2]})
+        content = pickle.loads(path.read_bytes())
+        content["entries"] = [each | {"timeout_ms": 180_000} for each in content["entries"]]
+        path.write_bytes(pickle.dumps(content, protocol=2))
+    hang = only(tmp_path)
+    assert (hang.culprits, hang.axis) == ((2,), "EXPERT_MODEL_PARALLEL_GROUP")
+    assert hang.lasted_ns == 180 * S - 1_000
+    assert "rank 2 entered no collective for 3 min 0 s" in hang.evidence
+    for path in tmp_path.iterdir():
+        os.utime(path, ns=(written_ns := last["time_created_ns"] + 20 * S, written_ns))
+    assert only(tmp_path).lasted_ns == 20 * S + 1_000
+
+
+def test_dumps_without_a_time_out_show_no_length(tmp_path: Path) -> None:
+    for rank in range(3):
+        last = entry(4, complete=False)
+        last["time_created_ns"] += 1_000 * rank
+        dump(tmp_path, rank, [] if rank == 2 else [last], of=3)
+    hang = only(tmp_path)
+    assert (hang.culprits, hang.lasted_ns) == ((2,), 0)
+    assert hang.evidence.startswith("rank 2 entered no collective; ")
+
+
+def two_missing(folder: Path, *, in_pairs: bool) -> Hang:
+    """Ranks 1 and 2 of 4 do not join the last collective of all; nor that of its own pair each, if `in_pairs`."""
+    groups = {"1": [0, 1], "2": [2, 3]}
+    for rank in range(4):
+        missing, pair = rank in (1, 2), "1" if rank < 2 else "2"
+        last = [entry(3, group=(pair, "pair"))]
+        if not missing:
+            last += [entry(4, group=(pair, "pair"), complete=False)] if in_pairs else []
+            last += [entry(4, complete=False)]
+        dump(folder, rank, last, of=4, groups=groups)
+    return only(folder)
+
+
+def test_several_ranks_are_named_if_several_groups_agree_on_each(tmp_path: Path) -> None:
+    (tmp_path / "pairs").mkdir()
+    hang = two_missing(tmp_path / "pairs", in_pairs=True)
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.STUCK, (1, 2), (0, 3), MEDIUM)
+
+
+def test_several_ranks_are_suspects_if_only_one_group_misses_them(tmp_path: Path) -> None:
+    hang = two_missing(tmp_path, in_pairs=False)
+    assert (hang.culprits, hang.suspects, hang.confidence) == ((), (1, 2), UNKNOWN)
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_a_gpu_that_completes_nothing_more_is_named_with_the_rank_that_stopped_first(
+    num_groups: int, tmp_path: Path
+) -> None:
+    """All members joined collective 4 of the groups, and rank 1 alone did not complete it. It issued 5 too, unlike rank
+    2. One group alone may be a moment late.
+    """
+    names = [str(number) for number in range(1, num_groups + 1)]
+    groups = {name: [0, 1, 2] for name in names}
+    for rank in range(3):
+        mine = [(name, f"group of {name}") for name in names]
+        last = [entry(4, group=group, complete=rank != 1 and not (rank == 2 and num_groups == 2)) for group in mine]
+        last += [] if rank == 2 else [entry(5, group=group, complete=False) for group in mine]
+        dump(tmp_path, rank, last, of=3, groups=groups)
+    hang = only(tmp_path)
+    assert hang.culprits == ((1, 2) if num_groups == 2 else (2,))
+    assert ("so their GPUs stand still" in hang.evidence) == (num_groups == 2)
+
+
+def test_import_of_a_dump_points_to_the_command_that_reads_it(tmp_path: Path) -> None:
+    dump(tmp_path, 0, [], of=2)
+    for path in (tmp_path, tmp_path / "nccl_trace_rank_0"):
+        ended = run("import", str(path), "-o", str(tmp_path / "run"))
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+        assert f"traincope hang {path}" in ended.stderr
+
+
+@pytest.mark.skipif(not DUMPS.is_dir(), reason=f"the public dumps are not in {DUMPS}")
+@pytest.mark.parametrize(("name", "ranks"), [("gpu_error_1st", (12, 14)), ("gpu_error_2nd", (9, 14))])
+def test_in_public_dumps_the_injected_ranks_are_named(name: str, ranks: tuple[int, ...]) -> None:
+    """16 ranks with tensor, pipeline and expert parallelism; their GPUs failed by injection. The time-out is 3 min."""
+    hang = only(DUMPS / name)
+    assert (hang.culprits, hang.confidence, hang.axis) == (ranks, MEDIUM, "EXPERT_MODEL_PARALLEL_GROUP")
+    assert round((hang.lasted_ns or 0) / S) == 180

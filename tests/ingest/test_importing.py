@@ -73,6 +73,18 @@ def test_several_traces_of_a_rank_are_kept_and_a_window_keeps_its_step(tmp_path:
     assert [read_trace(path).info.step for path in rank.traces] == [10, 20]
 
 
+def test_traces_of_one_worker_are_of_one_rank(tmp_path: Path) -> None:
+    """As tensorboard_trace_handler names them, with a folder per node."""
+    names = ("a_47.100.pt.trace.json", "a_47.200.pt.trace.json", "b_48.150.pt.trace.json", "c.1.trace.json")
+    imported = import_traces([trace(tmp_path / node / name) for node in "xy" for name in names], tmp_path / "run")
+    assert [(each.source.parent.name, each.source.name[0], each.rank) for each in imported] == [
+        *(("x", "a", 0), ("x", "a", 0), ("x", "b", 1), ("x", "c", 2)),
+        *(("y", "a", 3), ("y", "a", 3), ("y", "b", 4), ("y", "c", 5)),
+    ]
+    assert imported[1].rule == "as the trace of a_47 before it"
+    assert [len(rank.traces) for rank in read_run(tmp_path / "run").ranks] == [2, 1, 1, 2, 1, 1]
+
+
 def test_an_existing_run_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with pytest.raises(UsageError, match="exists already; choose another directory"):

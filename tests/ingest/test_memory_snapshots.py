@@ -241,3 +241,82 @@ def test_two_snapshots_of_one_rank_are_refused(tmp_path: Path) -> None:
     paths = [written(tmp_path / name, TWO_GPUS) for name in ("rank_1.pickle", "rank-1.pickle")]
     with pytest.raises(UsageError, match="one snapshot per rank"):
         import_snapshots(paths, tmp_path / "run")
+
+
+def finding_of(folder: Path, raw: Raw) -> Any:
+    import_snapshots([written(folder / "snapshot.pickle", raw)], folder / "run")
+    (finding,) = traincope.analyze(traincope.open_run(folder / "run")).verdict
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("peak", "says", "advises"),
+    [
+        (10, "the free blocks are the cache of a peak of 10.0 MiB", False),
+        (9, "the free blocks are the cache of a peak of 9.0 MiB", False),
+        (4, None, True),
+        (None, "no history shows whether the free blocks are the cache of a peak or fragments", False),
+    ],
+)
+def test_the_cache_of_a_peak_is_no_fragmentation(
+    peak: int | None, says: str | None, advises: bool, tmp_path: Path
+) -> None:
+    """10 MiB are reserved and 1 MiB is allocated at the end."""
+    blocks = [block("active_allocated", MIB), *(block("inactive", MIB) for _ in range(9))]
+    more = 0 if peak is None else peak - 1
+    trace = [action("alloc", more * MIB, 1), action("free_completed", more * MIB, 2)] if more else []
+    finding = finding_of(tmp_path, {"segments": [segment(*blocks)], "device_traces": [trace]})
+    assert ("expandable_segments:True" in finding.advice) == advises
+    assert ("free blocks are" in finding.evidence) == (says is not None)
+    assert says is None or says in finding.evidence
+
+
+UNWIND = frame("??", 0, "torch::unwind::unwind()")
+ENGINE = frame("??", 0, "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::ReadyQueue> const&)")
+VARIABLE = frame("??", 0, "torch::autograd::VariableType::(anonymous namespace)::mm(c10::DispatchKeySet)")
+WINDOWS = r"C:\Users\me\venv\Lib\site-packages\torch\optim\adamw.py"
+
+
+@pytest.mark.parametrize(
+    ("frames", "place", "part"),
+    [
+        ([UNWIND, frame("??", 0, "Bmm::apply()"), ENGINE], "Bmm::apply()", "backward"),
+        ([UNWIND, VARIABLE, MODEL], "/job/model.py:10 in forward", "model"),
+        ([UNWIND, frame("??", 0, "c10d::Reducer::Reducer()"), MODEL], "/job/model.py:10 in forward", "distributed"),
+        ([frame(WINDOWS, 1, "step"), frame(r"C:\job\train.py", 4, "main")], r"C:\job\train.py:4 in main", "optimizer"),
+        ([frame("/home/me/torch/train.py", 4, "main")], "/home/me/torch/train.py:4 in main", "model"),
+        ([frame("/src/pytorch/torch/nn/linear.py", 4, "f"), MODEL], "/job/model.py:10 in forward", "model"),
+        ([UNWIND], "torch::unwind::unwind()", "model"),
+    ],
+)
+def test_the_place_and_the_part_follow_from_python_and_c_frames(
+    frames: list[Raw], place: str, part: str, tmp_path: Path
+) -> None:
+    raw = {"segments": [segment(block("active_allocated", MIB, frames=frames))], "device_traces": [[]]}
+    (device,) = read_memory_snapshot(written(tmp_path / "snapshot.pickle", raw)).devices
+    (site,) = device.sites
+    assert (site.place, site.part) == (place, part)
+
+
+def test_a_folder_of_snapshots_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ranks").mkdir()
+    for rank in (0, 1):
+        written(tmp_path / "ranks" / f"rank{rank}.pickle", TWO_GPUS)
+    (tmp_path / "ranks" / "notes.txt").write_text("x")
+    assert command("import", tmp_path / "ranks", "-o", tmp_path / "run") == 0
+    assert capsys.readouterr().out.count("2 GPUs") == 2
+    assert command("report", tmp_path / "run") == 0
+    printed = capsys.readouterr().out
+    assert "snapshots of memory of 2 of 2 ranks, imported" in printed
+    assert "snapshots of memory were imported; nothing else is known" in printed
+    (tmp_path / "ranks" / "config.json").write_text("{}")
+    assert command("import", tmp_path / "ranks", "-o", tmp_path / "again") == 0
+    (tmp_path / "ranks" / "config.json").unlink()
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 5, "pid": 1, "tid": 1}
+    (trace := tmp_path / "ranks" / "rank0.json").write_text(json.dumps({"traceEvents": [event]}))
+    capsys.readouterr()
+    assert command("import", tmp_path / "ranks", "-o", tmp_path / "traces") == 0
+    left_out = capsys.readouterr().err
+    assert all(f"rank{rank}.pickle is a snapshot of memory, so it is left out" in left_out for rank in (0, 1))
+    assert command("import", trace, tmp_path / "ranks" / "rank1.pickle", "-o", tmp_path / "mixed") == 2
+    assert "import traces and snapshots separately" in capsys.readouterr().err

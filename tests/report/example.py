@@ -113,7 +113,12 @@ def analysis() -> results.Analysis:
                         late_steps=3,
                     ),
                     usage=results.HostUsage(
-                        core_wait_ns=4 * MS, peers_core_wait_ns=1 * MS, major_faults=0, peers_major_faults=0
+                        core_wait_ns=4 * MS,
+                        peers_core_wait_ns=1 * MS,
+                        major_faults=0,
+                        peers_major_faults=0,
+                        cpu_ns=8 * MS,
+                        peers_cpu_ns=7 * MS,
                     ),
                 ),
             ),
@@ -267,6 +272,7 @@ def document() -> schema.Document:
                 "evidence": EVIDENCE,
                 "advice": ADVICE,
                 "estimated_gain_ratio": 0.089,
+                "gain_at_most": False,
                 "estimated_gain_rank_hours": 0.089 * 600 * MS / HOUR_NS,
                 "estimated_gain_money": None,
             }
@@ -464,6 +470,8 @@ def document() -> schema.Document:
                         "peers_core_wait_ns": 1 * MS,
                         "major_faults": 0,
                         "peers_major_faults": 0,
+                        "cpu_ns": 8 * MS,
+                        "peers_cpu_ns": 7 * MS,
                     },
                 }
             ],
@@ -476,6 +484,7 @@ def document() -> schema.Document:
             ],
         },
         "slowdown": None,
+        "host_shortages": [],
         "faults": [],
         "hangs": [],
         "goodput": None,

@@ -19,9 +19,9 @@ from traincope.store.layout import INJECTED_FILE
 from traincope.timeline import Timeline
 
 STEPS = 150
-NAMING = frozenset(
-    {FindingKind.HANG, FindingKind.MISMATCH, FindingKind.KILLED_RANK, FindingKind.FAILED_RANK, FindingKind.STOPPED_JOB}
-)
+STOPS = frozenset({FindingKind.HANG, FindingKind.STALL, FindingKind.MISMATCH})
+"""Findings about a stop: a right name counts, whether it is called a stall or a hang."""
+NAMING = frozenset({*STOPS, FindingKind.KILLED_RANK, FindingKind.FAILED_RANK, FindingKind.STOPPED_JOB})
 """Findings that say which rank stopped or ended a run, or that none did."""
 CLEARING = frozenset({FindingKind.STOPPED_JOB.value, HangKind.NONE_COMPLETES.value})
 """Kinds that say that no rank is to blame."""
@@ -197,7 +197,7 @@ def verdict_of(timeline: Timeline) -> Verdict:
     first = next(iter(analysis.verdict), None)
     if first is None or first.kind not in NAMING:
         return Verdict(text="" if first is None else first.evidence, timeout_seconds=timeout_seconds)
-    of_hang = first.kind in (FindingKind.HANG, FindingKind.MISMATCH)
+    of_hang = first.kind in STOPS
     return Verdict(
         named=first.ranks,
         kind=(analysis.hangs[0].kind if of_hang else first.kind).value,

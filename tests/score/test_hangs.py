@@ -32,8 +32,10 @@ def test_a_size_that_makes_gloo_abort_in_an_unrecorded_step_names_its_rank(
 ) -> None:
     """The launcher ends the other rank at its next look; before, that one writes its flight recorder.
 
-    torchrun looks every 0.1 s. On a busy machine the rank may need longer, and the answer is then unknown.
+    torchrun looks every 0.1 s. On a busy machine the rank may need longer, and the answer is then unknown. So it is
+    without the stack of the abort, which needs `signal_stacks`.
     """
+    monkeypatch.setenv("TRAINCOPE_SIGNAL_STACKS", "on")
     monkeypatch.setenv("PET_MONITOR_INTERVAL", "5")
     outcome = judge(Case(fault="wrong_size", layout="plain", size=2, recording="level 0", rank=1, step=20), tmp_path)
     assert outcome.injected, (tmp_path / "log").read_text()

@@ -1,13 +1,26 @@
 """Modes of new files, and directories that others may write to."""
 
 import os
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
-from traincope.private_files import check_owner, directory_mode, file_mode, make_directory, private
+from traincope.errors import UnreadableError
+from traincope.private_files import (
+    check_owner,
+    directory_mode,
+    file_mode,
+    held,
+    make_directory,
+    open_regular,
+    private,
+    read_regular,
+)
 from traincope.store import lock
+from traincope.store.job.manifests import read_rank_info
+from traincope.store.layout import RANK_FILE
 from traincope.store.lock import lock_path, node_directory, take_lock
 
 
@@ -54,6 +67,41 @@ def test_an_impossible_umask_closes_the_files_and_is_reported(
     monkeypatch.setenv("TRAINCOPE_UMASK", text)
     assert (directory_mode(), file_mode()) == (0o700, 0o600)
     assert f"TRAINCOPE_UMASK must be two octal digits for group and others, e.g. 027, not {text!r}" in caplog.text
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe, reader = tmp_path / "pipe", None
+    os.mkfifo(pipe)
+    signal.alarm(60)  # an opening that waits ends this process
+    try:
+        with pytest.raises(OSError, match="not a regular file"):
+            read_regular(pipe)
+        with pytest.raises(OSError, match="No such device"):
+            open_regular(pipe, os.O_WRONLY)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(pipe, os.O_WRONLY)
+        (tmp_path / RANK_FILE).symlink_to(pipe)
+        with pytest.raises(UnreadableError, match="not a regular file"):
+            read_rank_info(tmp_path)
+    finally:
+        signal.alarm(0)
+        if reader is not None:
+            os.close(reader)
+
+
+def test_a_descriptor_that_another_thread_closed_is_not_closed_again(tmp_path: Path) -> None:
+    (tmp_path / "ours").touch()
+    (tmp_path / "the training's").touch()
+    with held(os.open(tmp_path / "ours", os.O_RDONLY)) as descriptor:
+        os.close(descriptor)
+        theirs = os.open(tmp_path / "the training's", os.O_RDONLY)
+        assert theirs == descriptor
+    os.close(theirs)  # raises if it is closed
+    with held(os.open(tmp_path / "ours", os.O_RDONLY)) as descriptor:
+        pass
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """SQL: answers, the sandbox around it, and sentences for mistakes."""
 
+import resource
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
+import traincope.tables.query
 from tests.exporters.runs import two_ranks
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.tables.query import named_runs, run_query
@@ -157,6 +159,19 @@ def test_a_mistake_is_one_sentence(run: Sources, query: str, sentence: str) -> N
 def test_a_slow_query_ends(run: Sources) -> None:
     with pytest.raises(UsageError, match=r"took more than 0.2 s"):
         run_query([run], "select count(*) from range(100000) a, range(100000) b, range(1000) c", seconds=0.2)
+
+
+@pytest.mark.parametrize("query", ["select list(i) from range(9000000) t(i)", "select repeat('a', 1500000000) a"])
+def test_a_query_that_needs_too_much_memory_is_one_sentence(
+    run: Sources, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 256 MiB, a query may take 64. DuckDB itself counts no memory of a single text."""
+    monkeypatch.setattr(traincope.tables.query, "host_memory_bytes", lambda: 256 << 20)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(UsageError, match=r"the query needs more than 64.0 MiB of memory; ask for less"):
+        run_query([run], query)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert answer(run, "select 1 as a") == [{"a": 1}]
 
 
 def test_runs_have_the_names_of_their_directories(tmp_path: Path) -> None:

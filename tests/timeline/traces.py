@@ -1,5 +1,6 @@
 """Kernel traces written by hand: rows with times in ns."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -107,7 +108,16 @@ def trace(
     ordered = sorted(rows, key=lambda row: row.start_ns)
     lanes = [(row.process, row.thread) for row in ordered]
     return Trace(
-        info=TraceInfo(source="hand-made.json", rank=rank, step=step, num_read=len(rows), lost=lost, groups=groups),
+        info=TraceInfo(
+            source="hand-made.json",
+            rank=rank,
+            step=step,
+            num_read=len(rows),
+            lost=lost,
+            has_shapes=any(math.isfinite(row.flops) for row in rows),
+            has_strides=any(row.read_bytes != UNKNOWN for row in rows),
+            groups=groups,
+        ),
         names=_distinct([row.name for row in ordered]),
         categories=_distinct([row.category for row in ordered]),
         lanes=tuple(Lane(process=process, thread=thread) for process, thread in dict.fromkeys(lanes)),

@@ -8,6 +8,7 @@
     flops       FLOPs counted in some layouts of `python -m tests.truth.formulas.flops`
     what-if     predictions, compared with the changed trainings (`trainings/what_if.py`)
     predicted   gains of eight changes, predicted from one training, then made (`trainings/predicted.py`)
+    gains       gains that the verdict states, then made by removing the cause (`trainings/gains.py`)
     diff        two trainings, equal or with one injected change (`trainings/diff.py`)
 
 Without a name it runs all parts. An error of time is a share of a step, and so is `noise`, the machine's own
@@ -36,6 +37,7 @@ from tests.truth.pipelines.cases import Case, truth
 from tests.truth.pipelines.measuring import Measurement, measure
 from tests.truth.rows import Row
 from tests.truth.trainings.diff import diff_rows
+from tests.truth.trainings.gains import gain_rows
 from tests.truth.trainings.predicted import predicted_rows
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.what_if import what_if_rows
@@ -192,6 +194,7 @@ PARTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "flops": flops_rows,
     "what-if": what_if_rows,
     "predicted": predicted_rows,
+    "gains": gain_rows,
     "diff": diff_rows,
 }
 

@@ -1,22 +1,26 @@
 """The table of `docs/accuracy.md`: `python -m tests.truth.accuracy` runs the commands of its rows and writes it.
 
-It takes an hour on a machine where nothing else runs. A row shows the last line of its command's output. A row
-that misses its limit says MISSED.
+It writes all rows of one commit, or nothing: it refuses a tree with uncommitted changes, before and after. A row shows
+the last line of its command's output. A row that misses its limit says MISSED and stays. It takes an hour on a machine
+where nothing else runs; the seconds of each command go to stderr.
 """
 
 import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import torch
 
+from tests.written import UncommittedError, commit, write_table
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "accuracy.md"
-BEGIN, END = "<!-- accuracy: written by make accuracy -->\n", "<!-- /accuracy -->\n"
+MISSED, NOT_RUN = "**MISSED**", "**NOT RUN**"
 COMMANDS = (
     ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.formulas.published"),
     ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.formulas.flops"),
@@ -35,21 +39,28 @@ COMMANDS = (
 
 
 def main() -> int:
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text(before + BEGIN + "\n".join(_table()) + "\n" + END + after)
-    return 0
+    try:
+        measured = commit(ROOT, but=PAGE)
+        lines = list(_table(measured))
+        if commit(ROOT, but=PAGE) != measured:
+            raise UncommittedError("the commit changed while its commands ran")
+    except UncommittedError as error:
+        print(f"nothing is written: {error}", file=sys.stderr)
+        return 2
+    write_table(PAGE, "accuracy", lines, by="make accuracy")
+    return int(any(MISSED in line or NOT_RUN in line for line in lines))
 
 
-def _table() -> Iterator[str]:
+def _table(measured: str) -> Iterator[str]:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, {os.cpu_count()} cores"
-    shown = "limit | last line of the command's output | `.venv/bin/python -m` | on"
-    yield f"| compared with a known truth ({versions}) | {shown} |"
-    yield "|---|---|---|---|---|"
+    yield f"Commit {measured}, {date.today().isoformat()}: {versions}."
+    yield ""
+    yield "| compared with a known truth | limit | last line of the command's output | `.venv/bin/python -m` |"
+    yield "|---|---|---|---|"
     for title, within, module in COMMANDS:
-        print(title, file=sys.stderr, flush=True)
-        yield f"| {title} | {within} | {last_line(module)} | `{module}` | {date.today().isoformat()} |"
+        began = time.monotonic()
+        yield f"| {title} | {within} | {last_line(module)} | `{module}` |"
+        print(f"{title}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def last_line(module: str) -> str:
@@ -65,8 +76,8 @@ def last_line(module: str) -> str:
     lines = done.stdout.strip().splitlines()
     last = lines[-1].strip("= ") if lines else f"no output; it exited with {done.returncode}"
     if done.returncode:
-        return f"**MISSED**: {last}"
-    return f"**NOT RUN**: {last}" if "skipped" in last else last
+        return f"{MISSED}: {last}"
+    return f"{NOT_RUN}: {last}" if "skipped" in last else last
 
 
 if __name__ == "__main__":

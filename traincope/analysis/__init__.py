@@ -12,6 +12,7 @@ Each room answers one question:
 - `efficiency`: MFU, goodput, work, cost, expert loads and samples;
 - `faults`: what went wrong, and when;
 - `reliability`: how often the job was interrupted, and at what cost;
+- `replaying`: how long the recorded steps take with other times, and the gains that this shows;
 - `verdict`: findings with confidence, gain and advice;
 - `what_if`: how long steps would take after a change;
 - `diff`: what differs between two runs.
@@ -49,6 +50,7 @@ from traincope.analysis.ledger.coverage import (
 )
 from traincope.analysis.ledger.device_stalls import DeviceStall
 from traincope.analysis.ledger.estimates import Estimate, RunLedger
+from traincope.analysis.ledger.host_shortages import HostShortage, ShortageCause
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, mean_step_ns
 from traincope.analysis.ledger.requested_windows import RequestedWindow
 from traincope.analysis.ledger.sampling import MeasuredOverhead, Sampling, sampling
@@ -97,6 +99,7 @@ __all__ = [
     "GroupWait",
     "Hang",
     "HangKind",
+    "HostShortage",
     "HostUsage",
     "Judgement",
     "Kernels",
@@ -129,6 +132,7 @@ __all__ = [
     "Scope",
     "Segment",
     "SettingsPrediction",
+    "ShortageCause",
     "SlowGroup",
     "StageBubble",
     "StepPath",

@@ -8,6 +8,7 @@ import numpy as np
 
 from traincope.analysis.attribution.releases import releases
 from traincope.analysis.attribution.stalls import StallTotal, sum_stalls
+from traincope.analysis.attribution.terms import NOT_MEASURED
 from traincope.analysis.communication.axis_operations import AxisOperation, communication
 from traincope.analysis.communication.call_sites import RankCalls, rank_calls
 from traincope.analysis.communication.group_waits import GroupWait, group_waits, rank_waits
@@ -22,10 +23,12 @@ from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.anomalies.corruption import StateChecks, state_checks
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_order
+from traincope.analysis.faults.anomalies.fed_data import fed_data
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
+from traincope.analysis.faults.hangs.noticed import stops_that_ended
 from traincope.analysis.faults.shortages import OutOfMemory, shortages
 from traincope.analysis.faults.slow_code import SampledWindow, slow_code
 from traincope.analysis.faults.stream import fault_stream
@@ -37,6 +40,7 @@ from traincope.analysis.kernels.unfused import Unfused, unfused
 from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
 from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls, why_on_host
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
+from traincope.analysis.ledger.host_shortages import HostShortage, host_shortages
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.ledger.run_ahead import RunAhead, run_ahead, unmarked_terms
 from traincope.analysis.memory.census import GrownTensors, grown_tensors
@@ -64,6 +68,11 @@ from traincope.analysis.pipeline.replicas import (
     window_ends,
 )
 from traincope.analysis.reliability.reliability import Reliability, reliability
+from traincope.analysis.replaying.caught_up import with_prices
+from traincope.analysis.replaying.moves import Moves
+from traincope.analysis.replaying.pipeline_change import Measured, recorded_pipeline
+from traincope.analysis.replaying.prices import MAX_RECORDS, Prices
+from traincope.analysis.replaying.recorded import ReplayedSteps, StepMoves, last_steps
 from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
 from traincope.analysis.stragglers.late_ranks import LateRanks, late_ranks
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
@@ -71,9 +80,11 @@ from traincope.analysis.stragglers.slowdown import Slowdown, slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers, stragglers
 from traincope.analysis.verdict.findings import Finding
 from traincope.analysis.verdict.verdict import verdict
+from traincope.errors import UsageError
 from traincope.events import Kind
 from traincope.timeline import Instances, Timeline
 from traincope.timeline.device.traced import traced_gpus
+from traincope.timeline.device.works import has_launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,8 @@ class Analysis:
     """Cost of stragglers, by replays; None: the run was not imported from a table of operations."""
     sampled_windows: tuple[SampledWindow, ...] = ()
     """Windows in which several ranks sampled their Python stacks; empty if the timeline is a part of a run."""
+    host_shortages: tuple[HostShortage, ...] = ()
+    """Shortages that several ranks of a host share, the worst first."""
     jitter_roots: tuple[Root, ...] = ()
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
@@ -205,6 +218,8 @@ def analyze(
     waited = {}
     wait_spans_of = {}
     tracks = {}
+    step_moves = _step_moves(context, excluded_steps) if complete_run else None
+    moves: dict[int, Moves] = {}
     calls = []
     stalls = {}
     ledgers = []
@@ -227,6 +242,8 @@ def analyze(
         if complete_run:
             released = releases(rank, slices, split, instances=streams.instances, wire=wire, last=last)
             tracks[rank.rank] = track(slices, split, released)
+            if step_moves is not None and rank.steps:
+                moves[rank.rank] = step_moves.rank_moves(rank, slices, split, released)
             if excluded_steps.light:
                 stalls[rank.rank] = phase_stalls(rank, slices, split)
             counted = own_ledger.counted
@@ -242,7 +259,7 @@ def analyze(
         tuple(ledgers),
         excluded_steps=excluded_steps,
         clock=measured.ledger_clock,
-        not_measured=tuple(unmarked_terms(ahead)) if measured.by_marks else None,
+        not_measured=tuple(unmarked_terms(ahead)) if measured.by_marks else _without_launches(timeline),
     )
     roots, path = jitter_roots(ledger, wait_spans_of), critical_path(measured, ledger, tracks) if complete_run else None
     order, state = (data_order(timeline), state_checks(timeline)) if complete_run else (None, None)
@@ -255,12 +272,16 @@ def analyze(
         ahead=ahead,
         steps=steps,
         roots=roots,
+        path=path,
+        replayed=None if step_moves is None else ReplayedSteps(numbers=step_moves.numbers, moves=moves),
         order=order,
         state=state,
         saves=saves,
+        windows=slow_code(timeline) if complete_run else (),
+        calls=tuple(calls),
     )
     waits = group_waits(timeline, waited)
-    result = replace(result, critical_path=path, group_waits=waits, calls=tuple(calls))
+    result = replace(result, group_waits=waits)
     if not complete_run:
         return result
     estimates = run_estimates(
@@ -274,10 +295,18 @@ def analyze(
     return replace(
         result,
         run_estimates=estimates,
-        sampled_windows=slow_code(timeline),
         job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
         energy=energy(timeline, ledger),
     )
+
+
+def _without_launches(timeline: Timeline) -> tuple[str, ...] | None:
+    """The terms that nothing measures if imported traces lack every launch; None where the clock alone decides."""
+    traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
+    if not timeline.run.info.imported or not traces or any(map(has_launches, traces)):
+        return None
+    without = NOT_MEASURED[timeline.ledger_clock]
+    return without if "launch_gap" in without else (*without, "launch_gap")
 
 
 def _analysis(
@@ -289,20 +318,28 @@ def _analysis(
     ahead: RunAhead | None,
     steps: tuple[ReplicaSteps, ...],
     roots: tuple[Root, ...],
+    path: CriticalPath | None,
+    replayed: ReplayedSteps | None,
     order: DataOrder | None,
     state: StateChecks | None,
     saves: BackgroundSaves | None,
+    windows: tuple[SampledWindow, ...],
+    calls: tuple[RankCalls, ...],
 ) -> Analysis:
     timeline = context.timeline
-    sized = timeline.run.operations is None
-    comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger, sized=sized)
+    imported = timeline.run.info.imported
+    comm = communication(context.instances, stall_totals, wire=context.transfers, ledger=ledger, imported=imported)
     excluded = frozenset((*ledger.excluded_steps, *ledger.dropped_steps, *ledger.unwatched_steps))
     counted = tuple(kept for group in steps if (kept := group.without(excluded)) is not None)
     bubble = _bubble(measured, ledger, counted)
-    straggling, what_if = stragglers(timeline, ledger, stall_totals), slowdown(timeline.run.operations)
+    pipeline = None if path is None else _recorded_pipeline(bubble, context.on_streams, comm)
+    prices = Prices(ledger=ledger, path=path, steps=replayed, pipeline=pipeline)
+    straggling = with_prices(stragglers(timeline, ledger, stall_totals), prices)
+    slower = slowdown(timeline.run.operations)
     ends = endings(timeline)
     stopped = hangs(timeline, context.own_instances, ends)
-    faults, used = fault_stream(timeline, ledger, ends, stopped, order=order, state=state), memory(timeline)
+    all_stops = (*stopped, *stops_that_ended(timeline))
+    faults, used = fault_stream(timeline, ledger, ends, all_stops, order=order, state=state), memory(timeline)
     splits, grown = memory_splits(timeline), grown_tensors(timeline)
     short, snapshots = shortages(timeline, ends, splits, grown), rank_snapshots(timeline)
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
@@ -315,6 +352,7 @@ def _analysis(
     chains = unfused(traced, bandwidths)
     by_kernel = kernels(timeline)
     experts, gpus, on_streams = expert_loads(timeline), gpu_partition(timeline), device_stalls(timeline, ledger)
+    short_hosts = host_shortages(timeline, ledger)
     used_peak = utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline))
     return Analysis(
         context=context,
@@ -323,11 +361,14 @@ def _analysis(
         bubble=bubble,
         stragglers=straggling,
         late_ranks=late_ranks(stall_totals.values()),
-        slowdown=what_if,
+        slowdown=slower,
+        host_shortages=short_hosts,
+        sampled_windows=windows,
         jitter_roots=roots,
+        critical_path=path,
         utilization=used_peak,
         faults=faults,
-        hangs=stopped,
+        hangs=all_stops,
         memory=used,
         memory_splits=splits,
         grown_tensors=grown,
@@ -347,6 +388,7 @@ def _analysis(
         gpu_partition=gpus,
         queue_lengths=queue_lengths(traced),
         unfused=chains,
+        calls=calls,
         verdict=verdict(
             timeline,
             ledger,
@@ -355,7 +397,8 @@ def _analysis(
             straggling,
             roots,
             faults=faults,
-            hangs=stopped,
+            shortages=short_hosts,
+            hangs=all_stops,
             memory=used,
             state=state,
             grown=grown,
@@ -367,10 +410,30 @@ def _analysis(
             ratios=used_peak.ratios,
             kernels=by_kernel,
             unfused=chains,
-            slowdown=what_if,
+            slowdown=slower,
+            prices=prices,
             reliability=reliable,
+            windows=windows,
+            calls=calls,
+            order=order,
+            fed=None if order is None and not calls else fed_data(timeline),
         ),
     )
+
+
+def _step_moves(context: Context, excluded: ExcludedSteps) -> StepMoves | None:
+    """Choose the steps whose replay gives the verdict's gains; None if no step can be replayed, or one is too large."""
+    completed = [{step.number for step in rank.steps} for rank in context.measured.ranks if rank.steps]
+    counted = sorted(set.intersection(*completed) - excluded.numbers) if completed else []
+    numbers = last_steps(context.measured, counted, max_records=MAX_RECORDS)
+    return StepMoves.of(context, numbers) if numbers else None
+
+
+def _recorded_pipeline(bubble: Bubble | None, streams: Context, comm: tuple[AxisOperation, ...]) -> Measured | None:
+    try:
+        return recorded_pipeline(bubble, streams, comm)
+    except UsageError:
+        return None
 
 
 def _replayed(

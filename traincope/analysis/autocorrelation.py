@@ -4,33 +4,9 @@ The integrated autocorrelation time (Sokal, "Monte Carlo methods in statistical 
 autocorrelations of all distances.
 """
 
-from collections.abc import Sequence
 from math import sqrt
 
 from traincope.arrays import Floats
-
-WINDOW = 5.0
-"""Autocorrelation is summed over this many of its times."""
-INDEPENDENT = 1.3
-"""Autocorrelation times up to this value are noise."""
-
-
-def correlation_time(runs: Sequence[Floats]) -> float:
-    """Integrated autocorrelation time of equal series, in entries; 1 for independent or constant series.
-
-    With Wolff's correction for short series ("Monte Carlo errors with less errors", 2004).
-    """
-    centred = [values - values.mean() for values in runs]
-    variance = sum(float(values @ values) for values in centred)
-    if variance <= 0:
-        return 1.0
-    time, window = 1.0, 0
-    while window + 1 < min(min(map(len, runs)), WINDOW * time):
-        window += 1
-        time += 2 * sum(float(values[window:] @ values[:-window]) for values in centred) / variance
-    if time <= INDEPENDENT:
-        return 1.0
-    return float(time * (1 + (2 * window + 1) / sum(map(len, runs))))
 
 
 def positive_correlation_time(values: Floats) -> float:

@@ -29,7 +29,7 @@ from traincope.analysis.attribution.terms import (
 )
 from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.ledger.estimates import Estimate, SampledSteps, estimated_shares
-from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.ledger import Ledger, RankLedger, evaluation_by_step
 from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline, error_between_ns
@@ -196,7 +196,10 @@ def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath
     """
     windows = step_windows(timeline, ledger, lambda rank: rank.timed)
     known = {step.number: step.terms() for step in path.steps}
-    evaluation = {rank.rank: _evaluation_ns(timeline, rank) for rank in ledger.ranks}
+    evaluation = {
+        rank.rank: dict(zip(rank.numbers.tolist(), evaluation_by_step(timeline, rank).tolist(), strict=True))
+        for rank in ledger.ranks
+    }
     terms = tuple(path.terms())
     rest = next((term for term in terms if term not in ledger.every_step), terms[0])
     numbers = np.array([window.number for window in windows], dtype=np.int64)
@@ -242,12 +245,6 @@ def _longest_ns(ledger: Ledger, term: str, numbers: Ints) -> Floats:
         if (ns := rank.terms[term]) is not None and len(ns):
             longest = np.maximum(longest, ns[np.searchsorted(rank.numbers, numbers)])
     return longest
-
-
-def _evaluation_ns(timeline: Timeline, ledger: RankLedger) -> dict[int, int]:
-    """Step number -> time of the evaluation in it."""
-    steps = next(rank.steps for rank in timeline.ranks if rank.rank == ledger.rank)
-    return {step.number: step.length_ns - wall_ns for step, wall_ns in zip(steps, ledger.wall_ns.tolist(), strict=True)}
 
 
 class Window(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from traincope.cli.screen import make_console, print_bytes, print_exactly
 from traincope.errors import UsageError
 from traincope.whole_files import output
 
@@ -27,16 +28,21 @@ def print_answer(answer: A, show: Callable[[A, Console], None], *, format: str) 
     if format == "json":
         print(json.dumps(answer, indent=2))
     else:
-        show(answer, Console())
+        show(answer, make_console())
 
 
-def write_answer(content: str | bytes, path: Path | None) -> None:
-    """Write to the file that the user named, or to standard output. Raises UsageError."""
+def write_answer(content: str | bytes, path: Path | None, *, is_drawn: bool = False) -> None:
+    """Write to the file that the user named, or to standard output. Raises UsageError.
+
+    `is_drawn`: a console of ours drew it. Any other text is data. It reaches a file or a pipe unchanged.
+    """
     if path is None:
-        if isinstance(content, str):
-            sys.stdout.write(content)
+        if isinstance(content, bytes):
+            print_bytes(content)
+        elif is_drawn or not sys.stdout.isatty():
+            print_exactly(content)
         else:
-            sys.stdout.buffer.write(content)
+            sys.stdout.write(content)
         return
     try:
         with output(path) as file:

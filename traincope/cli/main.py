@@ -1,13 +1,14 @@
 """The `traincope` command: run the subcommand, and turn an error into one sentence and an exit code."""
 
 import argparse
-import os
+import errno
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 
 import traincope
 from traincope.cli.command import Command, add_commands
+from traincope.cli.screen import drop_output, make_safe
 from traincope.errors import TraincopeError
 
 COMMANDS: Mapping[str, str] = {
@@ -43,23 +44,55 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
 
 
+FULL = "free some space, or give another place"
+READ_ONLY = "give a place that you may read and write"
+REFUSALS: Mapping[int, str] = {
+    errno.EACCES: READ_ONLY,
+    errno.EPERM: READ_ONLY,
+    errno.EROFS: READ_ONLY,
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: FULL,
+}
+"""Refusals of the system that every command may meet, and what to do. Any other OSError is a defect."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    make_safe()
     words = sys.argv[1:] if arguments is None else arguments
     parsed = make_parser(words).parse_args(words)
     command: Command = parsed.command
     try:
         code = command.run(parsed)
+        sys.stdout.flush()
     except TraincopeError as error:
         print(f"traincope {command.name}: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) closed the pipe. Without this, Python prints an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # the reader (head, less) closed the pipe
         code = 0
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        print(f"traincope {command.name}: {_refusal(error)}", file=sys.stderr)
+        _flush_what_can_be()
+        code = TraincopeError.exit_code
     sys.exit(code)
+
+
+def _flush_what_can_be() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_output()
+
+
+def _refusal(error: OSError) -> str:
+    place = error.filename or "standard output"
+    return f"{place}: {error.strerror}; {REFUSALS[error.errno or 0]}"
 
 
 def load_commands(names: Iterable[str] = COMMANDS) -> tuple[Command, ...]:

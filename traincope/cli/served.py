@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from traincope.access import Access, read_users
+from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def serve_viewer(
 @contextmanager
 def _progress_shown(library: "Library") -> Iterator[None]:
     """Show on a terminal's standard error what a first reading does."""
-    console, ended = Console(stderr=True), Event()
+    console, ended = make_console(stderr=True), Event()
     thread = Thread(target=_show_progress, args=(library, console, ended), daemon=True)
     if console.is_terminal:
         thread.start()

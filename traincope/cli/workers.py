@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from traincope.cli.quantities import whole
+from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 from traincope.executors import Workers, own_processes
 from traincope.summaries.reading import Progress as OnRead
@@ -40,7 +40,7 @@ def workers_of(arguments: argparse.Namespace) -> Workers:
 def read_progress() -> Iterator[OnRead]:
     """Show the number of ranks that were read, on a terminal's standard error."""
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("ranks"), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal, auto_refresh=False
     ) as progress:  # a thread that refreshes would run while a pool forks

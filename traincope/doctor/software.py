@@ -2,13 +2,19 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import traincope
 from traincope.doctor.finding import Finding, note, ok
+from traincope.doctor.native import examine_native
 from traincope.metrics.installed import INSTALL, NO_EXPORTERS, SCRAPED, installed_exporters
+from traincope.store.job.outside_stacks import PROGRAM, find_py_spy, read_stacks
+
+OUTSIDE_STACKS = "stacks from outside"
+WITHOUT_THEM = "a rank that does not answer has no stack in a hang: "
 
 
 def examine_software() -> tuple[Finding, ...]:
@@ -16,8 +22,25 @@ def examine_software() -> tuple[Finding, ...]:
         ok("python", f"{sys.version.split()[0]}, {sys.executable}"),
         ok("traincope", f"{traincope.__version__}, {Path(traincope.__file__).parent}"),
         _exporters(),
+        _outside_stacks(),
         *_torch(),
     )
+
+
+def _outside_stacks() -> Finding:
+    """Check whether the stacks of a process that this one starts can be read from outside."""
+    py_spy = find_py_spy()
+    if py_spy is None:
+        return note(OUTSIDE_STACKS, f"{WITHOUT_THEM}{PROGRAM} is not installed", do="pip install 'traincope[stacks]'")
+    sleeping = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(1_000)"]
+    with subprocess.Popen(sleeping, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        stacks = read_stacks(process.pid, py_spy=py_spy)
+        process.kill()
+    if stacks.text:
+        return ok(OUTSIDE_STACKS, f"{py_spy} can read them")
+    return note(OUTSIDE_STACKS, f"{WITHOUT_THEM}{stacks.problem}", do="read docs/hangs.md, A rank that does not answer")
 
 
 def _exporters() -> Finding:
@@ -41,7 +64,7 @@ def _torch() -> tuple[Finding, ...]:
         )
     import torch
 
-    return _version(str(torch.__version__)), _distributed()
+    return _version(str(torch.__version__)), _distributed(), examine_native()
 
 
 def _version(installed: str) -> Finding:

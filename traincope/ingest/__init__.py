@@ -8,9 +8,9 @@ interruptions; `cards` are their manifests.
 
 from traincope.ingest.cards import Given
 from traincope.ingest.flight_recorder import holds_dumps, read_dumps
-from traincope.ingest.importing import find_traces, import_traces
+from traincope.ingest.importing import find_traces, holds_traces, import_traces
 from traincope.ingest.logbooks import import_logbook
-from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot
+from traincope.ingest.memory_snapshots import find_snapshots, import_snapshots
 from traincope.ingest.tables.importing import import_table
 from traincope.ingest.tables.reading import SUFFIXES as TABLE_SUFFIXES
 from traincope.ingest.traces.kineto import read_kineto
@@ -18,13 +18,14 @@ from traincope.ingest.traces.kineto import read_kineto
 __all__ = [
     "TABLE_SUFFIXES",
     "Given",
+    "find_snapshots",
     "find_traces",
     "holds_dumps",
+    "holds_traces",
     "import_logbook",
     "import_snapshots",
     "import_table",
     "import_traces",
-    "is_snapshot",
     "read_dumps",
     "read_kineto",
 ]

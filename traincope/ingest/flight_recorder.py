@@ -15,18 +15,23 @@ from traincope.store.segments.segments import SegmentRecords
 from traincope.topology import Host, RankCoord
 
 NUMBER = re.compile(r"\d{1,7}")
+HEAD = 1 << 14
+"""Bytes at the begin of a dump that contain one of its keys."""
+KEYS, OF_TRACES = (b"entries", b"pg_config", b"pg_status", b"at_ns"), (b"traceEvents", b"schemaVersion")
 ON_DEVICE = {"cuda": "unknown"}
 
 
 def read_dumps(paths: Sequence[Path]) -> RunRecords:
     """Read one dump per rank. `paths`: files, or one folder of them. The last number in a file's name is its rank.
 
-    All dumps are of one moment: the latest instant in any of them. Raises DataError for a file that is no dump, and if
-    two files are of one rank.
+    All dumps are of one moment: the latest instant in any of them, or that at which the first collective timed out,
+    from which NCCL's watchdog dumps, unless the files are older. Files that are no dump are in the problems. Raises
+    DataError if no file is a dump, and if two are of one rank.
     """
-    files = {_rank(path): path for path in _files(paths)}
-    flights = {rank: _read(path) for rank, path in sorted(files.items())}
-    at_ns = max(flight.at_ns for flight in flights.values())
+    files, problems = _dumps(paths)
+    flights = {rank: flight for rank, (_, flight) in sorted(files.items())}
+    written_ns = max(path.stat().st_mtime_ns for path, _ in files.values())
+    at_ns = _at_ns(tuple(flights.values()), written_ns=written_ns)
     members = [rank for flight in flights.values() for ranks in flight.groups.values() for rank in ranks]
     size = min(max([*members, *flights]) + 1, MAX_RANKS)
     return RunRecords(
@@ -41,44 +46,65 @@ def read_dumps(paths: Sequence[Path]) -> RunRecords:
             settings={},
             imported=True,
         ),
-        ranks=tuple(_records(rank, files[rank], at_ns=at_ns) for rank in flights),
+        ranks=tuple(_records(rank, files[rank][0], at_ns=at_ns) for rank in flights),
         attempts=1,
         missing=tuple(rank for rank in range(size) if rank not in flights),
-        problems=(),
+        problems=problems,
     )
 
 
 def holds_dumps(path: Path) -> bool:
     """True if the path is a dump of a rank, or a folder with at least one."""
     files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    return any(FlightFile(file).read() is not None for file in files if NUMBER.search(file.name))
+    return any(FlightFile(file).read() is not None for file in files if NUMBER.search(file.name) and _may_be(file))
+
+
+def _may_be(path: Path) -> bool:
+    """Look at the begin of a file only: traces and snapshots may be large."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return False
+    return any(key in head for key in KEYS) and not any(key in head for key in OF_TRACES)
+
+
+def _dumps(paths: Iterable[Path]) -> tuple[dict[int, tuple[Path, Flight]], tuple[str, ...]]:
+    """The dump of each rank, and a sentence for each file that is none."""
+    found: dict[int, tuple[Path, Flight]] = {}
+    problems = []
+    for path in _files(paths):
+        flight, rank = FlightFile(path).read(), _rank(path)
+        if flight is None:
+            problems.append(f"{path} is not a dump of torch's flight recorder, or is damaged, so it is left out")
+        elif rank is None:
+            problems.append(f"the name of {path} contains no rank, so it is left out; name each dump with its rank")
+        elif rank in found:
+            raise DataError(f"{found[rank][0]} and {path} are of the same rank; give one dump per rank")
+        else:
+            found[rank] = path, flight
+    if not found:
+        raise DataError(problems[0])
+    return found, tuple(problems)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    taken: dict[int, Path] = {}
     for path in paths:
         inside = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
         if not inside:
             raise DataError(f"{path} is empty; give the folder with one dump of torch's flight recorder per rank")
-        for each in inside:
-            other = taken.setdefault(_rank(each), each)
-            if other is not each:
-                raise DataError(f"{other} and {each} are of the same rank; give one dump per rank")
-            yield each
+        yield from inside
 
 
-def _rank(path: Path) -> int:
+def _rank(path: Path) -> int | None:
     numbers = NUMBER.findall(path.name)
-    if not numbers or int(numbers[-1]) >= MAX_RANKS:
-        raise DataError(f"the name of {path} contains no rank; name each dump with its rank, e.g. rank_3")
-    return int(numbers[-1])
+    return int(numbers[-1]) if numbers and int(numbers[-1]) < MAX_RANKS else None
 
 
-def _read(path: Path) -> Flight:
-    flight = FlightFile(path).read()
-    if flight is None:
-        raise DataError(f"{path} is no dump of torch's flight recorder, or is damaged")
-    return flight
+def _at_ns(flights: Sequence[Flight], *, written_ns: int) -> int:
+    """The moment of the dumps. A copied file may be younger than what is in it, never older."""
+    timed_out = [limit_ns for flight in flights if (limit_ns := flight.timed_out_ns) is not None]
+    return max([max(flight.at_ns for flight in flights), *([min(*timed_out, written_ns)] if timed_out else [])])
 
 
 def _records(rank: int, path: Path, *, at_ns: int) -> RankRecords:

@@ -14,16 +14,34 @@ import numpy as np
 from traincope.errors import DataError, UsageError
 from traincope.executors import start_method
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
+from traincope.ingest.foreign import foreign_format
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.layout import RANK_FILE, RUN_FILE, rank_directory, trace_file, window_step
-from traincope.store.side_tables.traces import KERNEL, Trace, TraceInfo, write_trace
+from traincope.store.side_tables.traces import (
+    HOST_OPERATOR,
+    KERNEL,
+    MEMORY,
+    PYTHON_FUNCTION,
+    Trace,
+    TraceInfo,
+    write_trace,
+)
 from traincope.whole_files import written_aside
 
 RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,7})", re.IGNORECASE)
+WORKER = re.compile(r"(.+?)\.\d+\.pt\.trace\.json(\.gz)?")
+"""Names that `tensorboard_trace_handler` gives to the traces of a process: its worker's name, and the time."""
 SUFFIXES = (".json", ".json.gz")
+HEAD_BYTES, KEYS = 1 << 14, (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
+"""Bytes at the begin of a trace that contain one of these keys."""
 """Names of the files that are taken from a folder end like this."""
+OF_TORCH = re.compile(
+    "|".join((KERNEL, *MEMORY, HOST_OPERATOR, PYTHON_FUNCTION, r"(gpu_)?user_annotation", r"\w+_(runtime|driver)"))
+)
+"""Categories of which a trace of torch's profiler has at least one."""
+MAX_NAMED = 4
 WORTH_A_PROCESS = 4 << 20
 """Bytes of traces that take longer to read than a second process takes to start."""
 
@@ -38,6 +56,7 @@ class Imported:
     """Source of the rank: the trace, its file's name or directory, or its place among the traces."""
     num_read: int
     num_kept: int
+    num_untimed: int
     lost: str | None
 
 
@@ -52,6 +71,20 @@ class _Stored:
     started_ns: int
     ended_ns: int
     device: dict[str, Any]
+
+
+def holds_traces(path: Path) -> bool:
+    """Return whether the path is a file, or a folder with a trace. Other JSON lies in many folders."""
+    return any(map(_may_be_trace, path.rglob("*"))) if path.is_dir() else path.is_file()
+
+
+def _may_be_trace(path: Path) -> bool:
+    """Look at the begin of a file; one that is packed counts by its name."""
+    if not path.name.endswith(SUFFIXES) or path.suffix != ".json":
+        return path.name.endswith(SUFFIXES)
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return any(key in head for key in KEYS)
 
 
 def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -140,9 +173,18 @@ def _claim(file: Path) -> Path:
 
 
 def _store(path: Path, file: Path) -> _Stored:
-    trace = read_kineto(path, step=window_step(path))
+    try:
+        trace = read_kineto(path, step=window_step(path))
+    except DataError as error:
+        raise DataError(_not_read(path) or str(error)) from error
     if not len(trace):
-        raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
+        raise DataError(_not_read(path) or f"{path} contains no event with a duration, so there is nothing to import")
+    if not any(map(OF_TORCH.fullmatch, trace.categories)):
+        listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
+        raise DataError(
+            _not_read(path)
+            or f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}"
+        )
     write_trace(file, trace)
     return _Stored(
         source=path,
@@ -155,11 +197,21 @@ def _store(path: Path, file: Path) -> _Stored:
     )
 
 
+def _not_read(path: Path) -> str | None:
+    what = foreign_format(path)
+    return None if what is None else f"{path} is {what}, which is not read; import a trace of torch's profiler"
+
+
 def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given) -> tuple[Imported, ...]:
     """Move the stored traces to the directories of their ranks, and describe the ranks and the run."""
     results: list[Imported] = []
+    of_workers: dict[Path, int] = {}
     for trace in stored:
+        worker = _worker(trace.source)
         rank, rule = _rank(trace.source, trace.info, taken={imported.rank for imported in results})
+        if worker is not None and trace.info.rank is None:
+            known = of_workers.setdefault(worker, rank)
+            rank, rule = known, rule if known == rank else f"as the trace of {worker.name} before it"
         directory = rank_directory(target, attempt=0, rank=rank)
         make_directory(directory, exist_ok=True)
         number = sum(imported.rank == rank for imported in results)
@@ -182,6 +234,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
                 rule=rule,
                 num_read=trace.info.num_read,
                 num_kept=trace.num_kept,
+                num_untimed=trace.info.num_untimed,
                 lost=trace.info.lost,
             )
         )
@@ -197,6 +250,12 @@ def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     if info.rank is not None and info.rank < MAX_RANKS:
         return info.rank, "from the trace"
     return rank_of(path, taken=taken)
+
+
+def _worker(path: Path) -> Path | None:
+    """The process that wrote a trace, by the names of the file and its directory. It has one rank in all its traces."""
+    match = WORKER.fullmatch(path.name)
+    return None if match is None else path.with_name(match.group(1))
 
 
 def rank_of(path: Path, *, taken: set[int]) -> tuple[int, str]:

@@ -5,6 +5,7 @@ format is documented at `torch.cuda.memory._snapshot`: segments with their block
 allocator's actions, if it was recorded.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ ALLOCATED, INACTIVE = "active_allocated", "inactive"
 GROWS = "alloc"
 SHRINKS = ("free_requested", "free_completed")
 """Actions that end an allocation, the first one first: a history may leave out either."""
+NO_FILE = ("", "??")
+"""File of a C++ frame without symbols."""
+SUFFIXES = (".pickle", ".pkl")
+"""Names of the snapshots that are taken from a folder end like this."""
 MAX_SITES = 64
 MAX_FRAMES = 8
 MAX_POINTS = 400
@@ -36,6 +41,18 @@ PARTS = (
     ("torch/_tensor.py", "backward"),
 )
 """Part of a path of torch's own files -> the part of torch that it is. `Tensor.backward` is in `_tensor.py`."""
+
+OF_TORCH = re.compile(
+    r"/(site|dist)-packages/(torch|triton|nvidia)/|/torch/(_\w+|nn|optim|autograd|distributed|utils|cuda|fx)(/|\.py)"
+)
+"""Begin and part of paths of torch's own files, with `/` also for Windows."""
+IN_CPP = (
+    (re.compile(r"torch::autograd::(Engine|generated::|AccumulateGrad|Node::|python::PythonEngine)"), "backward"),
+    (re.compile(r"c10d::"), "distributed"),
+)
+"""Begin of the name of a C++ function -> part of torch. Forward passes `torch::autograd::VariableType`."""
+UNWINDING = re.compile(r"torch::(unwind|CapturedTraceback)|c10::|std::|at::detail::empty|_?_?(libc_)?start|clone")
+"""Begin of the names of C++ functions that say nothing about an allocation."""
 
 Raw = Mapping[str, Any]
 
@@ -58,6 +75,16 @@ def is_snapshot(path: Path) -> bool:
             return file.read(len(PICKLE)) == PICKLE
     except OSError:
         return False
+
+
+def find_snapshots(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """All snapshots among files and folders."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.rglob("*")) if path.is_dir() else []
+        found += [file for file in inside if file.suffix in SUFFIXES and is_snapshot(file)]
+        found += [path] if is_snapshot(path) else []
+    return tuple(found)
 
 
 def import_snapshots(
@@ -169,26 +196,35 @@ def _sites(live: Sequence[Raw]) -> Iterator[AllocationSite]:
 
 
 def _place(frames: Sequence[Raw]) -> str:
-    """The innermost frame outside of torch, the most recent one first; otherwise the innermost one."""
-    of_training = (frame for frame in frames if not _is_torch(str(frame["filename"])))
-    frame = next(of_training, frames[0] if frames else None)
+    """The innermost frame outside of torch, the most recent one first; otherwise the innermost one that allocates."""
+    of_training = (frame for frame in frames if not _is_torch(_path(frame)))
+    allocating = (frame for frame in frames if not UNWINDING.match(str(frame["name"])))
+    frame = next(of_training, None) or next(allocating, frames[0] if frames else None)
     return "" if frame is None else _named(frame)
 
 
-def _is_torch(filename: str) -> bool:
-    return "/torch/" in filename or not filename.endswith(".py")
+def _path(frame: Raw) -> str:
+    return str(frame["filename"]).replace("\\", "/")
+
+
+def _is_torch(path: str) -> bool:
+    return OF_TORCH.search(path) is not None or not path.endswith(".py")
 
 
 def _part(frames: Sequence[Raw]) -> str:
-    """The part of torch by its own files in the stack, from the innermost frame on."""
-    if not frames:
-        return ""
-    names = [str(frame["filename"]) for frame in frames]
-    return next((part for name in names for words, part in PARTS if words in name), "model")
+    """The part of torch by its own files and C++ functions in the stack, from the innermost frame on."""
+    return next(filter(None, map(_part_of, frames)), "model" if frames else "")
+
+
+def _part_of(frame: Raw) -> str:
+    path, name = _path(frame), str(frame["name"])
+    by_path = (part for words, part in PARTS if words in path and _is_torch(path))
+    return next(by_path, None) or next((part for pattern, part in IN_CPP if pattern.match(name)), "")
 
 
 def _named(frame: Raw) -> str:
-    return f"{frame['filename']}:{frame['line']} in {frame['name']}"
+    known = str(frame["filename"]) not in NO_FILE
+    return f"{frame['filename']}:{frame['line']} in {frame['name']}" if known else str(frame["name"])
 
 
 def _history(trace: Sequence[Raw], *, end_bytes: int) -> tuple[list[int], list[int]]:

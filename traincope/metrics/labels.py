@@ -132,7 +132,7 @@ def checkpoint_end_ns(mark: Fault) -> int | None:
     if mark.kind is FaultKind.EVENT and mark.what == CHECKPOINT_SAVED:
         return mark.at_ns
     whole = mark.kind is FaultKind.CHECKPOINT and mark.what.partition(" ")[0] == SAVING and not mark.evidence
-    return mark.at_ns + (mark.lasted_ns or 0) if whole else None
+    return mark.until_ns if whole else None
 
 
 def expected_bubble(bubble: Bubble) -> float | None:

@@ -125,8 +125,5 @@ A part of a GPU (MIG) or a laptop GPU has a longer name, so it is unknown and no
 
 
 def find_hardware(device: str) -> HardwareSpec | None:
-    """Rates of the device with this name; None if no data sheet is listed here."""
-    for pattern, spec in SPECS:
-        if re.fullmatch(pattern, device):
-            return spec
-    return None
+    """Rates of the device with this name in torch, or with that of its data sheet; None if none is listed here."""
+    return next((spec for pattern, spec in SPECS if device == spec.name or re.fullmatch(pattern, device)), None)

@@ -94,8 +94,6 @@ def _training(training: Training | None, judgement: Judgement) -> dict[str, Any]
         "steps": training.steps,
         "measured_step_seconds": training.step_seconds,
         "predicted_step_seconds": None if predicted is None else predicted.expected_seconds,
-        "predicted_best_seconds": None if predicted is None else predicted.best_seconds,
-        "predicted_worst_seconds": None if predicted is None else predicted.worst_seconds,
     }
 
 

@@ -137,10 +137,7 @@ def _training(judgement: Judgement, training: Training, console: Console) -> Non
     lines = [f"step  measured {duration(1e9 * training.step_seconds)}, median of {count(training.steps, 'step')}"]
     if judgement.prediction is not None:
         predicted = judgement.prediction
-        lines[0] += (
-            f"; predicted {duration(1e9 * predicted.expected_seconds)} from the measured rates and links alone "
-            f"({duration(1e9 * predicted.best_seconds)} if all communication hides)"
-        )
+        lines[0] += f"; predicted {duration(1e9 * predicted.expected_seconds)} from the measured rates and links alone"
     if judgement.pipeline is not None:
         lines += _pipeline_lines(judgement.pipeline, training)
         _section(console, "PIPELINE  per microbatch, lower decile of the actions", _stage_table(training.stages))

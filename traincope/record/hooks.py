@@ -4,6 +4,7 @@ from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.ddp import DistributedDataParallelStall
 from traincope.record.communication.fallback import CollectivesFallback
 from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.objects import ObjectCollectives
 from traincope.record.communication.streams import Streams
 from traincope.record.communication.waits import Waits
 from traincope.record.compute.checkpoints import Checkpoints
@@ -17,9 +18,11 @@ from traincope.record.compute.scaler import GradientScaling
 from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
+from traincope.record.process.exits import Exits
 from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.group_end import GroupEnd
 from traincope.record.process.interruptions import Compilation, GarbageCollection
+from traincope.record.process.outside_reader import OutsideReader
 from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
 from traincope.record.process.usage import ThreadUsage
@@ -32,7 +35,7 @@ def make_hooks() -> tuple[Hook, ...]:
     meshes = Meshes()
     collectives = Collectives(meshes)
     phases = Phases()
-    waits = Waits(collectives.pending, phases)
+    waits = Waits(collectives, phases)
     return (
         meshes,
         collectives,
@@ -43,6 +46,7 @@ def make_hooks() -> tuple[Hook, ...]:
         StateChecks(phases),
         NonFinite(phases),
         DistributedDataParallelStall(collectives, phases, waits),
+        ObjectCollectives(phases),
         PipelineActions(phases),
         DataLoading(phases),
         GarbageCollection(),
@@ -50,8 +54,10 @@ def make_hooks() -> tuple[Hook, ...]:
         Checkpoints(phases),
         GradientScaling(),
         GroupEnd(),
+        Exits(),
         Signals(),
         FlightRecorder(),
+        OutsideReader(),
         StackSampling(),
         ThreadUsage(),
         Hardware(),

@@ -78,7 +78,7 @@ class Probes:
         self._level = self._recorder.level = level
 
     def install(self) -> None:
-        self._recorder.detailed = self.level >= DETAIL_LEVEL
+        self._recorder.set_detailed(self.level >= DETAIL_LEVEL)
         guard(hide_from_compiler_once)()
         for hook in self._hooks:
             if hook.level > self.level:
@@ -150,7 +150,7 @@ class Probes:
         logger.warning("traincope records level %d from now on: %s", level, why)
         self._recorder.event(RECORDER_LEVEL, {"level": level, "was": self.level, "why": why})
         self._set(level)
-        self._recorder.detailed &= level >= DETAIL_LEVEL
+        self._recorder.set_detailed(self._recorder.detailed and level >= DETAIL_LEVEL)
         for hook in reversed([hook for hook in self.on if hook.level > level]):
             self.on.remove(hook)
             guard(hook.remove)()

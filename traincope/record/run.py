@@ -14,17 +14,18 @@ from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import RESUMED, ROLLBACK, SKIPPED_STEP, Phase
+from traincope.events import CLEAN, LEFT, RESUMED, ROLLBACK, SKIPPED_STEP, Phase
 from traincope.record.compute.logged_values import Scalars
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
+from traincope.record.instrumentation.asynchronous import is_asynchronous
 from traincope.record.instrumentation.guard import guard, meter, trial_ns
 from traincope.record.probes import Probes
 from traincope.record.process.flight import write_last
 from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import ThreadWriter
 from traincope.record.session.agent import await_shipping, num_local_ranks, start_agent
-from traincope.record.session.ending import ending_of, stop_at_exit
+from traincope.record.session.ending import Ending, ending_of, stop_at_exit
 from traincope.record.session.identity import DEFAULT_ROOT, identify
 from traincope.record.session.options import (
     DEFAULT_DISK_BUDGET,
@@ -44,6 +45,7 @@ from traincope.record.session.options import (
     resolved_messages,
     resolved_module_depth,
     resolved_ship,
+    resolved_signal_stacks,
     resolved_trace_non_finite,
     resolved_witness,
     with_site,
@@ -179,20 +181,34 @@ class Run:
         named = Path(out or DEFAULT_ROOT).absolute()
         local = guard(self._local_place)(named)
         place = named if local is None else local.directory
-        recorder = Recorder(
-            place if out else None,
-            root=Path(DEFAULT_ROOT) if out else place,
-            identity=identify(os.environ, run_id=self._options.run_id),
-            disk_budget_bytes=self._disk_budget,
-            on_settled=self._start_agent if resolved_agent(self._options) else None,
-            witness=resolved_witness(self._options),
-            named=None if local is None else named,
-        )
+        try:
+            recorder = Recorder(
+                place if out else None,
+                root=Path(DEFAULT_ROOT) if out else place,
+                identity=identify(os.environ, run_id=self._options.run_id),
+                disk_budget_bytes=self._disk_budget,
+                on_settled=self._start_agent if resolved_agent(self._options) else None,
+                witness=resolved_witness(self._options),
+                named=None if local is None else named,
+            )
+        except OSError as error:
+            if is_asynchronous(error):
+                raise
+            logger.warning(
+                "traincope: this process is not recorded, because %s cannot be written: %s. The training goes on. "
+                "Give another directory, e.g. by $%s",
+                named,
+                error.strerror if error.filename is None else f"{error.strerror} ({error.filename})",
+                OUT_VARIABLE,
+            )
+            return
         recorder.module_depth, recorder.resolved_axes = (
             resolved_module_depth(self._options),
             resolved_axes(self._options),
         )
         recorder.trace_non_finite = resolved_trace_non_finite(self._options)
+        recorder.signal_stacks = resolved_signal_stacks(self._options)
+        recorder.keeps_messages = resolved_messages(self._options)
         recorder.corruption_check_steps = resolved_corruption_check_steps(self._options)
         if flops is not None:
             recorder.settings["model_flops_per_step"] = float(flops)
@@ -243,14 +259,24 @@ class Run:
         if error is not None:
             write_last()
             recorder.fail()
-        ending = ending_of(kind, error, messages=resolved_messages(self._options))
+        ending = guard(_ending)(recorder, kind, error) or Ending(name=CLEAN if kind is None else kind.__name__)
         if ending.details:  # first of all: a launcher may kill this rank soon
             guard(recorder.event)("exception", dict(ending.details))
+        elif recorder.exit_call is not None:
+            guard(_write_exit)(recorder, *recorder.exit_call)
         if self._probes is not None:
             self._probes.remove()
         guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)
+
+
+def _ending(recorder: Recorder, kind: type[BaseException] | None, error: BaseException | None) -> Ending:
+    return ending_of(kind, error, messages=recorder.keeps_messages, handled=recorder.handled)
+
+
+def _write_exit(recorder: Recorder, at_ns: int, details: dict[str, Any]) -> None:
+    recorder.event(LEFT, details, at_ns=at_ns)
 
 
 @overload
@@ -274,6 +300,7 @@ def run(
     witness: bool = False,
     corruption_check_steps: int | None = None,
     trace_non_finite: bool = False,
+    signal_stacks: bool = False,
     local: str = Local.AUTO,
     ship: str | None = None,
 ) -> Run: ...

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from traincope.analysis.faults.hangs.hang import StopState
 from traincope.errors import TraincopeError, UsageError
 from traincope.events import CLEAN
 from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
@@ -121,7 +122,11 @@ def _listed(run: Path) -> ListedRun:
     state = RunState.IMPORTED if info.imported else _state(run, last, notice, world_size=info.world_size)
     if last.problem and state not in (RunState.RUNNING, RunState.HUNG):
         state = RunState.DAMAGED
-    hangs = notice is not None and (state is RunState.HUNG or (state is RunState.DEAD and not document))
+    hangs = notice is not None and (
+        state is RunState.HUNG
+        or (state is RunState.DEAD and not document)
+        or (state is RunState.RUNNING and notice.state == StopState.STALL)
+    )
     return ListedRun(
         path=run,
         state=state,
@@ -171,7 +176,9 @@ def _state(run: Path, last: _LastAttempt, notice: HangNotice | None, *, world_si
     running = [rank.process.is_running() if rank.process else None for rank in last.ranks if rank.ending is None]
     if running and all(each is False for each in running):
         return RunState.DEAD
-    if running and notice is not None:  # a job that hangs writes no rows, so their age shows nothing
+    if (
+        running and notice is not None and notice.state != StopState.STALL
+    ):  # a job that hangs writes no rows, so their age shows nothing
         return RunState.HUNG
     newest = max((path.stat().st_mtime for path in last.rows), default=0.0)
     return RunState.RUNNING if any(running) or time.time() - newest < SILENT_SECONDS else RunState.SILENT

@@ -64,6 +64,8 @@ class Notes:
     """Run directories of scripts that call `traincope.run()`."""
     ends: tuple[ChildEnd, ...]
     """Ends of children, in the order in which their parents saw them."""
+    are_lost: bool = False
+    """The file could not be made, or the command removed it."""
 
 
 def write_note(kind: Note, what: object = "") -> None:
@@ -77,15 +79,21 @@ def write_note(kind: Note, what: object = "") -> None:
 
 
 def read_notes(path: Path) -> Notes:
-    """Read all notes so far; processes may still write."""
+    """Read all notes so far; processes may still write. A lost file has none."""
     known = {str(kind): kind for kind in Note}
-    lines = [line.partition(" ") for line in path.read_text(errors="replace").splitlines()]
+    try:
+        are_lost = not path.is_file()  # a pipe in its place would never end
+        text = "" if are_lost else path.read_text(errors="replace")
+    except OSError:
+        text, are_lost = "", True
+    lines = [line.partition(" ") for line in text.splitlines()]
     notes = [(known[kind], what) for kind, _, what in lines if kind in known]
     return Notes(
         counts=Counter(kind for kind, _ in notes),
         without_traincope=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.NO_TRAINCOPE)),
         own_runs=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.OWN_RUN)),
         ends=tuple(end for kind, what in notes if kind is Note.CHILD and (end := _child_end(what)) is not None),
+        are_lost=are_lost,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.errors import RunDirectoryError, UnreadableError
+from traincope.private_files import read_regular
 from traincope.topology import Group
 
 MAX_NAMES = 1 << 20
@@ -47,7 +48,7 @@ def read_object(path: Path) -> dict[str, Any]:
     read.
     """
     try:
-        text = path.read_text()
+        text = read_regular(path).decode()
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"{path} is missing; copy it from its host, unless the process ended before it wrote the file"

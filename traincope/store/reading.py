@@ -1,5 +1,6 @@
 """Reading a run directory: everything readable becomes records, and everything unreadable becomes a named problem."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -172,6 +173,8 @@ class RunRecords:
     """Copies of ranks of several hosts, of which an agent saw that they disagree; one entry per agent."""
     operations: Operations | None = None
     """The table of operations that the run was imported from; None for every other run."""
+    read_wall_ns: int | None = None
+    """This host's wall clock when the records had been read; None if they were not read from a run directory."""
     logbook: Logbook | None = None
     """The list of runs and interruptions that the run was imported from, which then has no ranks; otherwise None."""
 
@@ -245,6 +248,7 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
             witnessed=tuple(map(_in_one, witnessed)),
             compared=_read_compared(attempts[-1], attempt=number) if attempts else (),
             operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
+            read_wall_ns=time.time_ns(),
         )
 
 

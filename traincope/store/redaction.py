@@ -128,7 +128,7 @@ def _copy_rank(rank: Path, target: Path, hashed: Hash) -> None:
         if stacks.stat().st_size and stacks.name in STACKS:
             (target / stacks.name).write_text("(stacks left out)\n")
     for look in read_looks(rank):
-        append_look(target, replace(look, stack=""))
+        append_look(target, replace(look, stack="", no_stack=""))
 
 
 def _copy_segments(rank: Path, target: Path) -> list[SegmentRecords]:
@@ -192,6 +192,7 @@ def _rank(manifest: dict[str, Any], hashed: Hash) -> dict[str, Any]:
         "boot_id": hashed(str(manifest.get("boot_id"))),
         "coords": _axes(manifest.get("coords"), hashed),
         "device": {name: value for name, value in _items(manifest.get("device")) if name != "uuid"},
+        "cpu_limits": _values(manifest.get("cpu_limits"), hashed, known=words.CPU_LIMITS),
         "ending": manifest.get("ending"),
         "issued_collectives": {
             hashed(str(name)): count for name, count in _items(manifest.get("issued_collectives")) if type(count) is int
@@ -223,9 +224,17 @@ def _axis(axis: str, hashed: Hash) -> str:
 
 
 def _details(details: Any, hashed: Hash) -> Any:
-    """Redact details of one of the recorder's own events. An exception's message and traceback are left out."""
+    """Redact details of one of the recorder's own events. An exception's message and traceback are left out, and those
+    of the exceptions behind it.
+    """
     kept = ((key, value) for key, value in _items(details) if not key.endswith(("message", "traceback")))
-    return {key: value if key in words.DETAILS else _values(value, hashed) for key, value in kept}
+    return {key: _detail(key, value, hashed) for key, value in kept}
+
+
+def _detail(key: str, value: Any, hashed: Hash) -> Any:
+    if key == "chain" and isinstance(value, list):
+        return [_details(each, hashed) for each in value]
+    return value if key in words.DETAILS else _values(value, hashed)
 
 
 def _values(value: Any, hashed: Hash, *, known: frozenset[str] = frozenset()) -> Any:

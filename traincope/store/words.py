@@ -17,18 +17,24 @@ from traincope.events import (
     EXCEPTION,
     FIRST_JUMP,
     FIRST_NOT_FINITE,
+    LEFT,
+    LOADER,
+    LOADER_WITHOUT_WORKERS,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     RESUMED,
     ROLLBACK,
     SKIPPED_STEP,
     TENSOR_CENSUS,
+    THREAD_ENDED,
 )
 from traincope.topology import KNOWN_AXES
 
 EVENTS = frozenset(
     {
         EXCEPTION,
+        LEFT,
+        THREAD_ENDED,
         FIRST_JUMP,
         FIRST_NOT_FINITE,
         RECORDER_LEVEL,
@@ -54,8 +60,11 @@ EVENTS = frozenset(
 )
 """Names of the recorder's own events."""
 
-DETAILS = frozenset({"type", "handling", "why", "reasons", "meaning", "of"})
+DETAILS = frozenset({"type", "handling", "link", "signal_handler", "call", "why", "reasons", "meaning", "of"})
 """Details whose text comes from the recorder too; of other details only numbers are kept."""
+
+CPU_LIMITS = frozenset({"allowed", "cores", "quota"})
+"""Keys of a rank's CPU limits."""
 
 SCHEDULES = frozenset(
     {
@@ -84,7 +93,8 @@ CALLS = frozenset(
         BATCH_WITHOUT_TENSORS,
         "backward",
         "gc",
-        "DataLoader",
+        LOADER,
+        LOADER_WITHOUT_WORKERS,
         "zero_grad",
         "clip_grad_norm_",
         "clip_grad_value_",

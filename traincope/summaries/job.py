@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.hangs.evidence.patience import STALL_NS
 from traincope.analysis.verdict.findings import Finding, FindingKind, ordered, with_gain
 from traincope.events import CLEAN
 from traincope.summaries.reading import Summaries
@@ -115,9 +116,12 @@ def _findings(summaries: Summaries, still: Stopped | None, slow: SlowRanks) -> I
 
 def _hang(summaries: Summaries, still: Stopped) -> Finding:
     waiting = len(still.directly) + len(still.indirectly)
+    ended = any(rank.ending not in (None, CLEAN) for rank in summaries.ranks)
+    is_stall = not ended and still.still_ns is not None and still.still_ns < STALL_NS
+    kind = FindingKind.STALL if is_stall else FindingKind.HANG
     if not still.culprits:
         return Finding(
-            kind=FindingKind.HANG,
+            kind=kind,
             confidence=UNKNOWN,
             evidence=f"{count(waiting, 'rank')} wait in collectives, and no rank that they wait for is outside of one",
             advice="Read the records of all ranks: traincope report RUN --detail all.",
@@ -129,7 +133,7 @@ def _hang(summaries: Summaries, still: Stopped) -> Finding:
     host = next((rank for rank in summaries.ranks if rank.rank == first), None)
     process = "" if host is None else f" (process {host.pid} on {host.host})"
     return Finding(
-        kind=FindingKind.HANG,
+        kind=kind,
         ranks=still.culprits,
         steps=() if still.step is None else (still.step,),
         confidence=MEDIUM,

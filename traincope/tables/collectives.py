@@ -18,7 +18,8 @@ UNKNOWN_RANK = -1
 
 def _collectives(sources: Sources) -> Iterator[Columns]:
     instances, wire, parts = sources.context.instances, sources.context.transfers, sources.context.instances.parts
-    number, sized = instances.number, sources.timeline.run.operations is None
+    number = instances.number
+    unsized = np.logical_and(sources.timeline.run.info.imported, parts.num_bytes == 0)
     last = sources.context.last[number]
     yield {
         "rank": parts.rank,
@@ -32,7 +33,7 @@ def _collectives(sources: Sources) -> Iterator[Columns]:
         "instance": number.astype(np.int64),
         "sequence": parts.sequence.astype(np.int64),
         "window": parts.window.astype(np.int64),
-        "bytes": pa.array(parts.num_bytes, mask=np.full(len(number), not sized)),
+        "bytes": pa.array(parts.num_bytes, mask=unsized),
         "start_ns": parts.start_ns,
         "end_ns": parts.end_ns,
         "duration_ns": parts.duration_ns,
@@ -89,7 +90,12 @@ COLLECTIVES_VIEW = View(
         Column("instance", type=pa.int64(), help="number that all parts of one collective share", nullable=False),
         Column("sequence", type=pa.int64(), help="count on its group and window", nullable=False),
         Column("window", type=pa.int64(), help="first step of the window in which counts began", nullable=False),
-        Column("bytes", type=pa.int64(), unit="bytes", help="size of the part; null: an imported table has none"),
+        Column(
+            "bytes",
+            type=pa.int64(),
+            unit="bytes",
+            help="size of the part; null: an imported table or trace does not state it",
+        ),
         Column("start_ns", type=pa.int64(), unit="ns", help=f"time of the call; {AXIS_TIME}", nullable=False),
         Column("end_ns", type=pa.int64(), unit="ns", help=f"completion; {AXIS_TIME}", nullable=False),
         Column("duration_ns", type=pa.int64(), unit="ns", help="end - start, with the wait for others", nullable=False),

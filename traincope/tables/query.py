@@ -6,21 +6,24 @@ files, load extensions, reach the network, see variables of this process, or cha
 
 import json
 import re
+import resource
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from threading import Timer
+from threading import Lock, Timer
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from traincope.errors import MissingDependencyError, UsageError
+from traincope.record.session.environment import host_memory_bytes
 from traincope.store.reading import find_run
 from traincope.tables.sources import Sources
 from traincope.tables.views import VIEWS
+from traincope.units import size
 
 SANDBOX = {
     "enable_external_access": "false",
@@ -39,6 +42,12 @@ TABLE_FUNCTIONS = ("unnest", "range", "generate_series", "json_each", "json_tree
 UNKNOWN_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 """The column in DuckDB's message about one that it does not find."""
 MAX_NEAREST = 3
+MEMORY_SHARE = 4
+"""A query may take one part in so many of the memory that this host or container has."""
+RESERVE_BYTES = 1 << 30
+"""Address space that a query takes for threads without using it."""
+_one_query = Lock()
+"""The limit of address space belongs to the process."""
 ONLY_READ = "give one SELECT: the views can only be read"
 
 
@@ -67,16 +76,17 @@ def run_query(
     """Answer one SELECT on the views of these runs.
 
     `seconds`: time limit of the query itself, without the reading of the runs. `max_rows`: later rows are not computed.
-    Raises UsageError if the query is wrong, forbidden or too slow, and MissingDependencyError without DuckDB.
+    Raises UsageError if the query is wrong, forbidden, too slow or too large; MissingDependencyError without DuckDB.
     """
     duckdb = _duckdb()
     views: list[str] = []
-    with duckdb.connect(":memory:", config=SANDBOX) as connection:
+    most = host_memory_bytes() // MEMORY_SHARE
+    with duckdb.connect(":memory:", config={**SANDBOX, "memory_limit": f"{most}B"}) as connection:
         try:
             views += _named_views(connection, text)
             for name in views:
                 connection.register(name, table_of(runs, name))
-            with _limited(connection, seconds):
+            with _one_query, _bounded(most), _limited(connection, seconds):
                 relation = connection.sql(text)
                 answer = (relation if max_rows is None else relation.limit(max_rows)).to_arrow_table()
         except duckdb.InterruptException as error:
@@ -84,6 +94,10 @@ def run_query(
                 raise KeyboardInterrupt from error
             raise UsageError(
                 f"the query took more than {seconds:g} s; ask for less, for example fewer steps"
+            ) from error
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
+            raise UsageError(
+                f"the query needs more than {size(most)} of memory; ask for less, for example fewer steps"
             ) from error
         except duckdb.Error as error:
             raise UsageError(_sentence(str(error), views=views)) from error
@@ -149,6 +163,19 @@ def _limited(connection: Any, seconds: float | None) -> Iterator[None]:
     finally:
         if timer is not None:
             timer.cancel()
+
+
+@contextmanager
+def _bounded(most: int) -> Iterator[None]:
+    """Let this process take at most so much more memory. DuckDB's own limit leaves out texts and lists of a row."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = taken + most + RESERVE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _sentence(message: str, *, views: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ PHASE_LANES: Mapping[str, tuple[Phase, ...]] = {
     "compute": (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER, Phase.EVALUATION),
     "data": (Phase.DATA_WAIT, Phase.JOB_WAIT),
     "checkpoint": (Phase.CHECKPOINT_STALL,),
-    "host": (Phase.GC, Phase.COMPILE, Phase.SYNC, Phase.NONE),
+    "host": (Phase.GC, Phase.COMPILE, Phase.SYNC, Phase.OBJECTS, Phase.NONE),
 }
 
 FIXED = ("steps", *PHASE_LANES, "pipeline", "spans", "device")

@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Ints
-from traincope.events import RECEIVE_OPERATIONS, SEND_OPERATIONS
+from traincope.events import CARRY_NOTHING, RECEIVE_OPERATIONS, SEND_OPERATIONS
 from traincope.timeline.clocks.bounds import Evidence
 from traincope.timeline.collectives.instances import Instances, match_instances
 from traincope.timeline.timeline import Timeline
 
-FROM_ALL_TO_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "barrier"})
+FROM_ALL_TO_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", *CARRY_NOTHING})
 """Operations in which each rank's result needs each rank's part. An all-to-all may send no bytes to some rank."""
-CARRY_NOTHING = frozenset({"barrier"})
-"""Operations that synchronise without bytes. Other operations without bytes may return at once."""
 NO_DEVICE = "not used"
 """NCCL's version if torch found no GPU."""
 OTHER_DEVICES = ("rocm", "xpu", "hpu")

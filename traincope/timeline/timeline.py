@@ -202,6 +202,12 @@ class Timeline:
         return LedgerClock.DEVICE if on_device else LedgerClock.HOST
 
     @property
+    def of_host_traces(self) -> bool:
+        """Return whether the steps are those of traces without a GPU."""
+        of_traces = self.run.info.imported and self.run.operations is None
+        return of_traces and bool(self.ranks) and self.ledger_clock is LedgerClock.HOST
+
+    @property
     def by_marks(self) -> bool:
         """Return whether marks on compute streams measured the ledger's steps, phases and stalls."""
         return any(rank.on_device for rank in self.ranks)

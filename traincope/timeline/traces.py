@@ -10,6 +10,7 @@ from traincope.ingest.traces.kineto import read_kineto
 from traincope.store import RankRecords, RunRecords
 from traincope.store.layout import window_step
 from traincope.store.side_tables.traces import Trace, read_trace
+from traincope.units import count
 
 MAX_JSON_BYTES = 512 << 20
 """Limit for traces in JSON, which take some seconds to read. Further traces can be imported."""
@@ -38,6 +39,11 @@ def read_traces(run: RunRecords) -> Traces:
         traces[rank].append(replace(trace, info=replace(trace.info, rank=rank)))
         if trace.info.lost is not None:
             problems.append(f"{path.name} of rank {rank} is not whole: {trace.info.lost}")
+        if trace.info.num_untimed:
+            untimed = count(trace.info.num_untimed, "event")
+            problems.append(
+                f"{path.name} of rank {rank} has {untimed} without a valid time: a kernel among them is idle time"
+            )
     if skipped:
         problems.append(
             f"{len(skipped):,} kernel traces are not read: together they exceed {MAX_JSON_BYTES >> 20} MiB of JSON. "

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import dash
 from dash import ClientsideFunction, Input, Output, State, dcc, html
@@ -11,8 +11,10 @@ from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.text.sections.verdict import running
 from traincope.report.text.text import steps
 from traincope.units import count, duration
+from traincope.viewer.bodies import checked, refuse_foreign_bodies
 from traincope.viewer.components import absent, parameter, plain
 from traincope.viewer.library.library import Library, Opened
 from traincope.viewer.pages import PAGES, Asked, Needs, Page, plan, rows_page
@@ -32,6 +34,28 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 """No data comes from or goes to another host. Dash needs inline scripts, plotly's templates need eval."""
+
+
+class Field(TypedDict):
+    """Id of a control of a page."""
+
+    name: str
+
+
+class Shown(TypedDict):
+    """What a browser shows now."""
+
+    page: str
+    run: int
+    theme: str
+    whole: bool
+
+
+class Pointed(TypedDict):
+    """Place of the mouse pointer in the timeline: ns, and a height in ranks."""
+
+    x: float | None
+    y: float | None
 
 
 def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
@@ -72,6 +96,7 @@ def empty_app(hosts: Sequence[str]) -> dash.Dash:
     )
     app.index_string = app.index_string.replace("{%css%}", f"{PLOTLY_FIRST}{{%css%}}")
     _guard(app, hosts)
+    refuse_foreign_bodies(app)
     _in_the_browser(app, "theme", Output("theme", "data"), Input("light", "n_clicks"), State("theme", "data"))
     return app
 
@@ -144,14 +169,15 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
         State(parameter_of_any(), "id"),
         State(parameter_of_any(), "value"),
     )
+    @checked
     def show(
         pathname: str | None,
         search: str | None,
         theme: str | None,
         _generation: int,
-        shown: dict[str, Any] | None,
-        fields: Sequence[dict[str, str]],
-        typed: Sequence[object],
+        shown: Shown | None,
+        fields: list[Field],
+        typed: list[object],
     ) -> tuple[Any, ...]:
         """Render the page, or update only its changed parts where it is already shown.
 
@@ -247,7 +273,10 @@ def _in_brief(opened: Opened) -> str:
     facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:
         facts.append(duration(run["end"] - run["start"]))
-    if opened.growing:
+    going_on = running(opened.document["verdict"])
+    if going_on is not None:
+        facts.insert(0, going_on)
+    elif opened.growing:
         facts.append("no end recorded, it may still be running")
     if opened.analysis is None:
         facts.append("reading ...")
@@ -270,6 +299,7 @@ def _follow(app: dash.Dash, library: Library) -> None:
         State("interval", "interval"),
         prevent_initial_call=True,
     )
+    @checked
     def follow(_passed: int | None, known: int, every_ms: int) -> tuple[Any, Any]:
         library.refresh()
         interval_ms, now = BUSY_MS if library.busy else LOOK_AGAIN_MS, library.generation  # in this order
@@ -284,13 +314,14 @@ def _read(app: dash.Dash, library: Library) -> None:
         State("location", "search"),
         prevent_initial_call=True,
     )
-    def read(pointed: dict[str, Any] | None, pathname: str | None, search: str | None) -> Any:
+    @checked
+    def read(pointed: Pointed | None, pathname: str | None, search: str | None) -> Any:
         """Describe the pixel under the mouse pointer."""
         view = View.of(pathname, search)
         tiles = library[view.run].tiles
-        if tiles is None or pointed is None:
+        if tiles is None or pointed is None or pointed["x"] is None or pointed["y"] is None:
             return dash.no_update
-        pixel = shares_at(view, tiles, at_ns=float(pointed["x"]), height=float(pointed["y"]))
+        pixel = shares_at(view, tiles, at_ns=pointed["x"], height=pointed["y"])
         if pixel is None:
             return dash.no_update
         name, shares = pixel
@@ -309,6 +340,7 @@ def _search(app: dash.Dash, library: Library, searches: Searches) -> None:
         State("theme", "data"),
         prevent_initial_call=True,
     )
+    @checked
     def answered(
         _passed: int | None, shown: list[str] | None, pathname: str | None, search: str | None, theme: str | None
     ) -> tuple[Any, Any, Any]:
@@ -324,12 +356,14 @@ def _search(app: dash.Dash, library: Library, searches: Searches) -> None:
 
 def _profile(app: dash.Dash, library: Library) -> None:
     @app.callback(Output(BUTTON, "hidden"), Input("generation", "data"), Input("shown", "data"))
-    def offer(_generation: int, shown: dict[str, Any] | None) -> bool:
+    @checked
+    def offer(_generation: int, shown: Shown | None) -> bool:
         """Hide the button of a run that is over."""
         return shown is None or not library[shown["run"]].growing
 
     @app.callback(
         Output(ANSWER, "children"), Input(BUTTON, "n_clicks"), State("location", "search"), prevent_initial_call=True
     )
+    @checked
     def request_steps(clicks: int | None, search: str | None) -> Any:
         return requested(library[View.of(None, search).run].path) if clicks else dash.no_update

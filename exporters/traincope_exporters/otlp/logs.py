@@ -15,6 +15,7 @@ WARNINGS = frozenset(
     {
         FaultKind.NO_END,
         FaultKind.STOPPED,
+        FaultKind.STALL,
         FaultKind.SPIKE,
         FaultKind.SKIPPED_STEP,
         FaultKind.ROLLBACK,

@@ -1,5 +1,6 @@
 """Messages that arrived before the receiver waited: similar messages give their time on the wire."""
 
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -14,7 +15,9 @@ from traincope.analysis import analyze
 from traincope.analysis.attribution.transfers import transfers
 from traincope.analysis.pipeline.bubble import measured_transfers
 from traincope.events import Flag
+from traincope.store import RECORD_DTYPE
 from traincope.timeline import match_instances
+from traincope.timeline.timeline import Marks
 
 PP = group("pp", 0, 1)
 SENT = 10
@@ -47,9 +50,17 @@ def test_a_hidden_message_has_the_median_time_of_the_others() -> None:
     assert transfer_times(4, None, 8, 20, None) == ([4, 8, 8, 20, 8], [True, False, True, True, False])
 
 
-def test_hidden_messages_alone_have_their_smallest_bound() -> None:
-    """From the send at 10 to the receiver's waits at 100, 99 and 98."""
-    assert transfer_times(None, None, None) == ([88, 88, 88], [False, False, False])
+@pytest.mark.parametrize(("ends", "smallest"), [((100, 99, 98), 88), ((98, 99, 100), 88), ((99, 98, 100), 88)])
+def test_hidden_messages_alone_have_their_smallest_bound(ends: tuple[int, ...], smallest: int) -> None:
+    """From the send at 10 to the ends of the receives, in any order."""
+    sends: list[Row] = [step(0, 0, 100)]
+    receives: list[Row] = [step(0, 0, 100)]
+    for number, end in enumerate(ends):
+        sends.append(message("send", SENT, 100, peer=1, sequence=number))
+        receives.append(message("recv", 0, end, peer=0, sequence=number))
+    run = timeline(rank(0, *sends, groups=[PP]), rank(1, *receives, groups=[PP]))
+    result = transfers(run, match_instances(run))
+    assert (result.ns.tolist(), result.measured.tolist()) == ([smallest] * 3, [False] * 3)
 
 
 @pytest.mark.parametrize(("looked", "measured"), [(55, True), (56, False)])
@@ -61,6 +72,17 @@ def test_a_receiver_that_stalls_for_less_than_half_was_busy(looked: int, measure
         rank(1, step(0, 0, 100), receive, stall(receive, looked, 100), groups=[PP]),
     )
     assert transfers(run, match_instances(run)).measured.tolist() == [measured]
+
+
+def test_stalls_for_one_message_add_up() -> None:
+    """Of the 90 ns, the receiver stalls 30 and 40, together more than half."""
+    sent, receive = message("send", SENT, 100, peer=1), message("recv", 0, 100, peer=0)
+    stalls = stall(receive, SENT, 40), stall(receive, 60, 100)
+    run = timeline(
+        rank(0, step(0, 0, 100), sent, groups=[PP]),
+        rank(1, step(0, 0, 100), receive, *stalls, groups=[PP]),
+    )
+    assert transfers(run, match_instances(run)).measured.tolist() == [True]
 
 
 def test_only_messages_of_one_step_are_similar() -> None:
@@ -135,3 +157,37 @@ def test_estimated_transfers_do_not_change_the_median(waited_ns: list[int | None
     result, measured = transfer_times(*waited_ns, known_ns)
     known = [ns for ns, is_measured in zip(result, measured, strict=True) if is_measured]
     assert round(median(result)) == round(median(known))
+
+
+def test_the_size_of_a_collective_is_that_of_its_largest_part() -> None:
+    """Rank 0 sends 64 bytes in the first one and rank 1 only 8. The last one, whose end is seen late, is like it."""
+    sizes, took_ns = ((64, 8), (8, 8), (64, 8)), (90, 20, 150)
+
+    def calls(of: int) -> list[Row]:
+        return [
+            collective(
+                10, 10 + ns, sequence=number, num_bytes=size[of], flags=Flag.DONE_BEFORE_WAIT if number == 2 else 0
+            )
+            for number, (size, ns) in enumerate(zip(sizes, took_ns, strict=True))
+        ]
+
+    run = timeline(*(rank(number, step(0, 0, 200), *calls(number), groups=[DP]) for number in range(2)))
+    assert transfers(run, match_instances(run)).ns.tolist() == [90, 20, 90]
+
+
+NO_MARK = np.zeros(0, dtype=np.int64)
+MARKS = Marks(step=NO_MARK, phase=NO_MARK, at_ns=NO_MARK, ahead_ns=NO_MARK, collectives=np.zeros(0, dtype=RECORD_DTYPE))
+
+
+def test_by_marks_a_message_takes_no_longer_than_its_bound() -> None:
+    """Marks show two messages of 20 and 30. One that they do not show has their median, or less if it ended sooner."""
+    took_ns, shown = (20, 30, 12, 80), (True, True, False, False)
+    sends, receives = [step(0, 0, 200)], [step(0, 0, 200)]
+    for number, (ns, is_shown) in enumerate(zip(took_ns, shown, strict=True)):
+        flags = 0 if is_shown else Flag.DONE_BEFORE_WAIT
+        sends.append(message("send", SENT, SENT + ns, peer=1, sequence=number, flags=flags))
+        receives.append(message("recv", 0, SENT + ns, peer=0, sequence=number, flags=flags))
+    run = timeline(rank(0, *sends, groups=[PP]), rank(1, *receives, groups=[PP]))
+    run = replace(run, ranks=tuple(replace(each, marks=MARKS) for each in run.ranks))
+    result = transfers(run, match_instances(run))
+    assert (result.ns.tolist(), result.measured.tolist()) == ([20, 30, 12, 25], [True] * 4)

@@ -38,6 +38,7 @@ def test_sums_over_ranks_with_the_bandwidth_of_the_transfer() -> None:
             wait_ns=3 * 30,
             exposed_ns=50 + 50 + 50 + 20,
             bus_bandwidth=pytest.approx(150e9),
+            largest_group=4,
             sizes=(MessageSize(max_bytes=4_096, count=4, transfer_ns=80, bus_bandwidth=pytest.approx(150e9)),),
         ),
     )

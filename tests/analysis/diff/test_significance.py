@@ -1,99 +1,122 @@
 """The significance test, by hand and by many random trials."""
 
+from math import sqrt
+
 import numpy as np
 import pytest
 
-from traincope.analysis.diff.significance import Blocks, block_length, blocks, compare, correlation_time, location
+from traincope.analysis.diff.significance import BLOCKS, adjusted, blocks, compare, location, student_tail
 from traincope.arrays import Floats
 
 LEVEL = 0.01
+ALTERNATING = np.array([-1.0, 1.0] * (BLOCKS // 2))
+"""Blocks around 0 whose neighbours are correlated by -0.9."""
 
 
-def column(*values: float) -> Floats:
-    return np.array(values, dtype=float)[:, None]
+def stretched(means: Floats, steps: int = 5) -> Floats:
+    """Steps whose blocks have these means."""
+    return np.repeat(means, steps)
 
 
-def single(*values: float) -> Blocks:
-    """Blocks of one entry each."""
-    return blocks(column(*values), 1)
+def test_blocks_hold_all_steps_in_stretches_of_about_equal_length() -> None:
+    """25 steps are 10 blocks of 2 or 3."""
+    values = np.arange(25.0)
+    run = blocks(values)
+    assert (25 * run.shares).round().tolist() == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
+    assert run.means[:2].tolist() == [0.5, 3.0]
+    assert run.location == pytest.approx(12.0)
+    assert blocks(np.array([4.0, 6.0])).means.tolist() == [4.0, 6.0]
 
 
-def test_two_of_252_permutations_are_as_extreme_as_disjoint_blocks() -> None:
-    """The actual assignment and its reverse."""
-    result = compare(single(10, 11, 12, 13, 14), single(20, 21, 22, 23, 24))
-    assert result.before.tolist() == [12.0]
-    assert result.change.tolist() == [10.0]
-    assert result.p.tolist() == pytest.approx([2 / 252])
-    assert result.interval[0] > 7
-    assert result.interval[1] < 13
+def test_weights_count_in_the_means_and_in_the_shares() -> None:
+    run = blocks(np.array([1.0, 5.0]), np.array([3.0, 1.0]))
+    assert (run.means.tolist(), run.shares.tolist()) == ([1.0, 5.0], [0.75, 0.25])
+    assert run.location == 2.0
+    assert run.freedom == pytest.approx(1 / (0.75**2 + 0.25**2) - 1)
+    pairs = np.array([[1.0, 3.0]] * BLOCKS).ravel()
+    assert blocks(pairs, np.array([[3.0, 1.0]] * BLOCKS).ravel()).means.tolist() == [1.5] * BLOCKS
 
 
-def test_equal_blocks_have_p_1() -> None:
-    same = single(5, 5, 5, 5, 5)
-    assert compare(same, same).p.tolist() == [1.0]
+def test_a_single_outlier_counts_as_the_next_farthest_block() -> None:
+    """Distances from the median 0 are 1, but for one block of 1000: it counts as 5 spreads, 5 * 1.4826."""
+    means = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1000.0])
+    middle = float(np.median(means))
+    spread = 1.4826 * float(np.median(np.abs(means - middle)))
+    assert location(means) == pytest.approx((means[:9].sum() + middle + 5 * spread) / 10)
+    assert location(np.array([0.0, 1.0, 2.0, 3.0, 4.0])) == 2.0
+    several = np.array([0.0, 0.1, 0.0, 0.1, 0.0, 0.1, 0.0, 0.1, 1000.0, 1000.0])
+    assert location(several) == pytest.approx(several.mean())
 
 
-def test_only_the_changed_term_is_significant() -> None:
-    """Step and terms: the first term takes 10 more, the second is the same in another order."""
-    noise, moved = [1.0, 2.0, 3.0, 4.0, 5.0], [11.0, 12.0, 13.0, 14.0, 15.0]
-    before = blocks(np.array([noise, noise, noise[::-1]]).T, 1)
-    after = blocks(np.array([moved, moved, noise[::-1]]).T, 1)
+def test_the_test_is_welchs_with_a_larger_variance() -> None:
+    """Alternating blocks have a negative correlation, which counts as 0: r is 1.75 / sqrt(10)."""
+    before, after = stretched(100 + ALTERNATING), stretched(101.7 + ALTERNATING)
     result = compare(before, after)
-    assert result.p.tolist() == pytest.approx([2 / 252, 2 / 252, 1.0])
+    bound = 1.75 / sqrt(10)
+    error = sqrt(2 * (10 / 9) / 10 * (1 + bound) / (1 - bound))
+    assert (result.before, result.after) == pytest.approx((100.0, 101.7))
+    assert result.p == pytest.approx(student_tail(1.7 / error, 18))
+    assert result.interval == pytest.approx((1.7 - 2.101 * error, 1.7 + 2.101 * error), rel=1e-3)
+    assert result.entries_needed is None
 
 
-def test_an_outlier_is_clipped_to_five_spreads() -> None:
-    """The spread of 1, 2, 3, 4, 1000 is 1.4826 times 1, the median distance from 3."""
-    equal = np.ones(5)
-    assert location(column(1, 2, 3, 4, 1000), equal).tolist() == pytest.approx([(1 + 2 + 3 + 4 + 3 + 5 * 1.4826) / 5])
-    assert location(column(0, 0, 0, 0, 50), equal).tolist() == [10.0]
-    assert location(column(1, 2, 3, 4, 5), np.array([6, 1, 1, 1, 1])).tolist() == [2.0]
+@pytest.mark.parametrize(("t", "freedom", "p"), [(2.878, 18, 0.01), (3.250, 9, 0.01), (63.657, 1, 0.01), (0, 5, 1)])
+def test_students_tail_is_that_of_the_tables(t: float, freedom: int, p: float) -> None:
+    assert student_tail(t, freedom) == pytest.approx(p, rel=1e-3)
+    assert student_tail(-t, freedom) == student_tail(t, freedom)
 
 
-def test_blocks_are_means_of_consecutive_steps_without_the_first_remainder() -> None:
-    assert blocks(column(9, 1, 3, 5, 7), 2).means.tolist() == [[2.0], [6.0]]
-    assert blocks(column(1, 2), 3).means.shape == (0, 1)
-    weighted = blocks(column(9, 1, 3, 5, 7), 2, np.array([1, 1, 3, 2, 2]))
-    assert (weighted.means.tolist(), weighted.weights.tolist()) == ([[2.5], [6.0]], [4, 4])
+def test_equal_runs_have_p_1_and_constant_ones_that_differ_almost_0() -> None:
+    same = np.full(50, 5.0)
+    assert compare(same, same).p == 1.0
+    assert compare(same, same + 1e-12).p == 1.0
+    assert (compare(same, same + 1).p or 0) < 1e-9
 
 
-def test_independent_and_constant_steps_are_compared_one_by_one() -> None:
-    """Noise may look correlated, so some of the 40 trials use longer blocks."""
-    assert block_length([np.full(20, 7.0)] * 2) == 1
-    random = np.random.default_rng(0)
-    alone = sum(block_length([random.normal(size=25), random.normal(size=25)]) == 1 for _ in range(40))
-    assert alone >= 24
+def test_few_steps_are_not_tested() -> None:
+    before, after = stretched(ALTERNATING)[:49], stretched(50 + ALTERNATING)
+    result = compare(before, after)
+    assert (result.p, result.interval, result.entries_needed) == (None, None, 50)
+    assert result.change > 49
 
 
-def test_steps_that_depend_on_each_other_are_compared_in_blocks() -> None:
-    """For x' = 0.8 x + noise the time is (1 + 0.8) / (1 - 0.8) = 9."""
-    runs = [correlated(4_000, 0.8, seed=seed) for seed in (1, 2)]
-    assert correlation_time(runs) == pytest.approx(9, rel=0.15)
-    assert block_length([values[:200] for values in runs]) >= 14
+def test_steps_that_drift_are_not_tested() -> None:
+    """Blocks that rise steadily are correlated by 0.7 + 0.1: (1 + 0.8) / (1 - 0.8) times as many steps are needed."""
+    rising = stretched(np.arange(10.0))
+    result = compare(rising, rising + 100)
+    assert result.p is None
+    assert result.entries_needed == pytest.approx(9 * 50, abs=1)
+    steady = stretched(ALTERNATING)
+    assert compare(rising, steady).p is None
+    assert compare(steady, rising).p is None
 
 
-def correlated(length: int, factor: float, *, seed: int) -> Floats:
-    noise, values = np.random.default_rng(seed).normal(size=length + 100), [0.0]
-    for value in noise.tolist():
-        values.append(factor * values[-1] + value)
-    return np.array(values[-length:])
+def test_each_of_several_tests_counts() -> None:
+    """Holm: the smallest p times 4, the next times 3; a later one is never smaller. What is not tested counts, too."""
+    assert adjusted([0.01, 0.001, None, 0.4]) == pytest.approx([0.03, 0.004, None, 0.8])
+    assert adjusted([0.02, 0.02]) == pytest.approx([0.04, 0.04])
+    assert adjusted([]) == []
 
 
-def test_equal_runs_differ_no_more_often_than_the_level() -> None:
-    """At a level of 1 %, more than 7 of 200 occur in one trial of 10,000, for the step and for any term."""
-    random, steps, terms = np.random.default_rng(3), 0, 0
-    for _ in range(200):
-        runs = [random.normal(size=(6, 12)) for _ in range(2)]
-        result = compare(*(blocks(np.column_stack([each.sum(axis=1), each]), 1) for each in runs))
-        steps += bool(result.p[0] <= LEVEL)
-        terms += bool((result.p[1:] <= LEVEL).any())
-    assert steps <= 7
-    assert terms <= 7
+@pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])
+def test_equal_runs_differ_no_more_often_than_the_level(correlation: float) -> None:
+    """At a level of 1 %, more than 10 of 300 occur in one trial of 10,000. `make bench-diff` simulates more."""
+    random = np.random.default_rng(3)
+    pairs = [[correlated(random, 60, correlation) for _ in range(2)] for _ in range(300)]
+    assert sum((compare(before, after).p or 1) <= LEVEL for before, after in pairs) <= 10
 
 
-def test_a_change_of_three_spreads_is_found_nearly_always() -> None:
+def test_a_change_of_two_spreads_is_found_in_most_runs() -> None:
     random, num_detected = np.random.default_rng(4), 0
-    for _ in range(40):
-        before, after = (blocks(mean + random.normal(size=(8, 1)), 1) for mean in (0, 3))
-        num_detected += bool(compare(before, after).p[0] <= LEVEL)
-    assert num_detected >= 36
+    for _ in range(60):
+        before, after = (mean + random.normal(size=100) for mean in (0, 2))
+        num_detected += (compare(before, after).p or 1) <= LEVEL
+    assert num_detected >= 50
+
+
+def correlated(random: np.random.Generator, steps: int, correlation: float) -> Floats:
+    values = random.normal(size=steps)
+    values[1:] *= sqrt(1 - correlation**2)
+    for at in range(1, steps):
+        values[at] += correlation * values[at - 1]
+    return values

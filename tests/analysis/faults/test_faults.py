@@ -166,7 +166,7 @@ def test_an_exception_recorded_as_out_of_memory_is_out_of_memory() -> None:
     known = timeline(replace(records, details=details))
     (fault,) = faults(known)
     assert (fault.kind, fault.what) == (FaultKind.OUT_OF_MEMORY, "RuntimeError at model.py:41, out of memory")
-    assert "left the run by RuntimeError, out of memory; it was in" in analyze(known).verdict[0].evidence
+    assert "it raised RuntimeError at model.py:41, out of memory; it was in" in analyze(known).verdict[0].evidence
 
 
 def test_a_rank_with_sigterm_follows_another_ranks_end() -> None:
@@ -307,6 +307,54 @@ def test_exits_within_one_second_are_ordered_by_exception_time() -> None:
     assert (first.ranks, first.follows) == ((1,), False)
 
 
+def raising(number: int, at_ms: int, *, error: str = "ValueError", place: str = "model.py:41") -> RankRecords:
+    """A rank that raised `error`, whose message names the rank."""
+    records = ended(number, last_ns=at_ms * MS, ending=error, raised=place)
+    details = {"type": error, "at": place, "message": f"rank {number}", "traceback": [f"/x/{place} in check"]}
+    return replace(records, details={1: details})
+
+
+def test_the_same_exception_on_all_ranks_names_no_rank() -> None:
+    """The launcher noticed rank 2 first, which was the last to raise."""
+    notes = (note(2, 1, first=True), *(note(at, -15) for at in (0, 1, 3)))
+    known = noted(*(raising(at, ms) for at, ms in enumerate((210, 230, 300, 150))), notes=notes)
+    first, *others = analyze(known).verdict
+    assert (first.kind, first.ranks, first.steps, first.confidence) == ("failed_rank", (), (1,), "high")
+    assert first.evidence == (
+        "all 4 ranks raised the same exception within 150 ms; on rank 3: ValueError: rank 3 at model.py:41"
+    )
+    assert not {"failed_rank", "killed_rank"} & {other.kind for other in others}
+    assert [(fault.ranks, fault.follows) for fault in faults(known)] == [((at,), False) for at in (3, 0, 1, 2)]
+
+
+def test_ranks_that_were_ended_before_they_raised_it_change_nothing() -> None:
+    ranks = [raising(0, 150), raising(1, 160), ended(2, last_ns=170 * MS, signals={"SIGTERM": HANGING})]
+    assert analyze(timeline(*ranks)).verdict[0].ranks == ()
+    few = [*ranks, *(ended(at, last_ns=170 * MS, signals={"SIGTERM": HANGING}) for at in (3, 4))]
+    first = analyze(timeline(*few)).verdict[0]
+    assert (first.ranks, first.evidence.partition(" raised")[0]) == ((0, 1), "ranks 0, 1")
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        raising(2, 150, error="KeyError"),
+        raising(2, 150, place="data.py:7"),
+        replace(raising(2, 150), details={1: {"type": "ValueError", "at": "model.py:41"}}),
+    ],
+    ids=["another error", "another line", "no traceback"],
+)
+def test_another_error_before_the_common_one_is_the_first(earlier: RankRecords) -> None:
+    known = timeline(raising(0, 400), raising(1, 420), earlier)
+    first = analyze(known).verdict[0]
+    assert (first.ranks, [fault.follows for fault in faults(known)]) == ((2,), [False, True, True])
+
+
+def test_the_same_exception_long_after_the_first_follows_it() -> None:
+    known = timeline(raising(0, 150), raising(1, 1_151))
+    assert analyze(known).verdict[0].ranks == (0,)
+
+
 def test_an_unrecorded_end_is_described_by_its_exit_code() -> None:
     (records,) = faults(noted(ended(0, last_ns=150 * MS), notes=(note(0, 3, first=True),)))
     assert (records.kind, records.what) == (FaultKind.EXIT, "exited with code 3, noted by the launcher")
@@ -388,7 +436,7 @@ def test_a_rank_whose_process_runs_did_not_end_first() -> None:
     waits, raised = faults(known)
     assert (waits.kind, waits.evidence) == (FaultKind.NO_END, "its process ran when this was read")
     assert (raised.ranks, raised.follows, raised.confidence) == ((1,), False, "medium")
-    assert analyze(known).verdict[0].evidence.startswith("rank 1 ended first: it left the run by ValueError")
+    assert analyze(known).verdict[0].evidence.startswith("rank 1 ended first: it raised ValueError at model.py:41")
 
 
 def test_a_signal_from_outside_is_not_evidence_of_another_ranks_end() -> None:
@@ -455,11 +503,14 @@ def test_a_waiting_rank_is_not_called_dead(ranks: int, running: bool | None) -> 
         (FaultKind.NO_END, False, "unknown")
     }
     finding = analysis.verdict[0]
-    assert (finding.kind, finding.confidence) == ("no_end_recorded", "unknown")
-    assert finding.ranks == tuple(range(ranks))
-    assert "rank 1 was last heard of 1.000 s after the run's first record, in the wait for all_reduce on dp" in (
-        finding.evidence
-    )
+    if running:
+        assert (finding.kind, finding.ranks) == ("running", ())
+    else:
+        assert (finding.kind, finding.confidence) == ("no_end_recorded", "unknown")
+        assert finding.ranks == tuple(range(ranks))
+        assert "rank 1 was last heard of 1.000 s after the run's first record, in the wait for all_reduce on dp" in (
+            finding.evidence
+        )
     assert not any(word in finding.evidence + finding.advice for word in ("first:", "killed", "SIGKILL", "memory"))
 
 
@@ -614,11 +665,33 @@ def test_checkpoints_evaluations_and_events_are_marks_in_the_order_of_time() -> 
     stream = faults(timeline(first, rank(1, step(0, 0, 100), step(1, 100, 200), save(120, 170))), marks=True)
     assert [(fault.kind, fault.at_ns, fault.lasted_ns, fault.ranks, fault.what) for fault in stream] == [
         (FaultKind.EVALUATION, 50, 20, (0,), "evaluation"),
-        (FaultKind.CHECKPOINT, 110, 60, (0, 1), "save checkpoint"),
-        (FaultKind.EVENT, 180, None, (0,), 'batch size {"to": 64}'),
-        (FaultKind.CHECKPOINT_FAILED, 190, None, (0,), 'checkpoint failed {"type": "OSError"}'),
+        (FaultKind.CHECKPOINT, 110, 50, (0, 1), "save checkpoint"),
+        (FaultKind.EVENT, 180, None, (0,), "batch size: to 64"),
+        (FaultKind.CHECKPOINT_FAILED, 190, None, (0,), "checkpoint failed: type OSError"),
     ]
     assert [fault.is_fault for fault in stream] == [False, False, False, True]
+
+
+def test_a_mark_of_several_ranks_lasts_as_long_as_on_the_longest_of_them() -> None:
+    """Rank 0 saves twice, for 28 in all. Rank 1 saves for 5, long after. They stop nothing for the 345 between."""
+
+    def save(start: int, end: int) -> Row:
+        return replace(phase(Phase.CHECKPOINT_STALL, start, end, at=0), name="save checkpoint")
+
+    def evaluate(start: int, end: int) -> Row:
+        return phase(Phase.EVALUATION, start, end, at=0)
+
+    stream = faults(
+        timeline(
+            rank(0, step(0, 0, 900), save(100, 120), save(130, 138), evaluate(500, 510), evaluate(550, 560)),
+            rank(1, step(0, 0, 900), save(440, 445), evaluate(700, 720)),
+        ),
+        marks=True,
+    )
+    assert [(fault.kind, fault.at_ns, fault.lasted_ns, fault.until_ns) for fault in stream] == [
+        (FaultKind.CHECKPOINT, 100, 28, 445),
+        (FaultKind.EVALUATION, 500, 60, 720),
+    ]
 
 
 def test_at_most_64_events_of_one_name_are_shown_but_all_saved_checkpoints() -> None:
@@ -679,6 +752,14 @@ def test_a_restart_has_its_duration_and_the_cause() -> None:
     seen = replace(before, rank_last_ns={0: 10 * S, 1: 9 * S})
     (fault,) = faults(build_timeline(replace(run(last), earlier=(seen,), launcher=(noted,))))
     assert fault.evidence.startswith("the launcher noticed it 0.4 s after the last record of rank 1; 15.0 s from the ")
+
+
+def test_an_attempt_that_left_no_record_is_not_mistaken_for_the_one_before() -> None:
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: "ValueError"})
+    last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=2)
+    (fault,) = faults(build_timeline(replace(run(last), earlier=(before,))))
+    assert fault.what == "attempt 2: rank 0 raised ValueError"
+    assert fault.evidence.startswith("that was the end of attempt 0; attempt 1 left no record; ")
 
 
 def test_an_exit_that_only_the_launcher_noted_causes_a_restart() -> None:

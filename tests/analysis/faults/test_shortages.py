@@ -172,3 +172,24 @@ def test_a_rank_that_the_kernel_killed_has_the_last_count() -> None:
 def test_another_error_has_no_post_mortem() -> None:
     records = rank(0, step(0, 0, 100), ending="ValueError")
     assert analyze(timeline(records)).out_of_memory == ()
+
+
+def test_no_remedy_is_advised_that_the_training_has_already() -> None:
+    """Blocks are recomputed, or segments are expandable: by the records, and by the environment of the run."""
+    again = [Row(kind=Kind.PHASE, phase=Phase.RECOMPUTE, start_ns=30, end_ns=40, step=1)]
+    states = (6 * GIB, 0, 24 * GIB, 0)
+    short = the(
+        failed(
+            again,
+            gpu(20, Phase.FORWARD, 50 * GIB, 78 * GIB, states, at=1),
+            gpu(800, Phase.FORWARD, 70 * GIB, 78 * GIB, states, at=9),
+            message=ON_GPU.format(allocated=70, unused=1),
+        )
+    )
+    assert short.use == "activations"
+    assert short.remedy.text.startswith("Halve the microbatch: activations fall from 40.0 GiB to 20.0 GiB")
+    timeline = on_gpu(early=(30, (6, 0, 24, 0)), last=(70, (6, 0, 24, 0)), unused=3).timeline
+    info = replace(timeline.run.info, environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    expandable = the(analyze(replace(timeline, run=replace(timeline.run, info=info))))
+    assert (expandable.use, expandable.remedy.saved_bytes) == ("fragmentation", None)
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in expandable.remedy.text

@@ -13,6 +13,22 @@ KERNELS = {
     "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int)": "userbuffers",
     "void c10d::symmetric_memory::multimem_all_reduce_kernel<c10::BFloat16, 16>": "symmetric_memory",
     "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)": "symmetric_memory",
+    "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*, int*, long*, int*)": "nvshmem",
+    "void internode::combine<false, 4, __nv_bfloat16, 2, 4096>(int4*, float*, bool const*, int const*)": "nvshmem",
+    "void deep_ep::layout::get_dispatch_layout<256, 4, 8>(long const*, int*, int*, int*, bool*, int)": "unknown",
+    "void uccl::intranode::combine<__nv_bfloat16, 8, 768>": "uccl",
+    "void pplx::dispatchKernel<10u, true>(pplx::DispatchParams)": "expert_exchange",
+    "mori::moe::EpCombineInterNodeKernel<hip_bfloat16>": "expert_exchange",
+    "void tensorrt_llm::kernels::mnnvl_throughput::moeA2ADispatchKernel<8>": "expert_exchange",
+    "void mscclpp::executionKernel<float, mscclpp::LL16PacketType>(int, float*)": "msccl",
+    "mscclKernel_Sum_half_LL(ncclDevComm*, mscclAlgo*)": "msccl",
+    "ncclSymkDevKernel_ReduceScatter_LDMC_sum_bf16": "nccl",
+    "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot>": "symmetric_memory",
+    "void (anonymous namespace)::put_signal_kernel(unsigned int**, unsigned long)": "symmetric_memory",
+    "void c10d::intra_node_comm::oneShotAllReduceKernel<8, true>": "symmetric_memory",
+    "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<(Pattern)1, bf16, 8>": "collective",
+    "void flashinfer::trtllm_alltoall::moeAllToAllKernel<8>(FusedMoeFieldInfo)": "collective",
+    "void fbgemm_gpu::all_to_all_vec<float>": "collective",
     "oneccl_allreduce_small": "oneccl",
     "hcom_allReduce_": "hccl",
     "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<cutlass::bfloat16_t>": "attention",
@@ -36,6 +52,9 @@ KERNELS = {
     "void split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel": "embedding",
     "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>": "indexing",
     "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, int, int>>": "indexing",
+    "triton_poi_fused_all_gather_into_tensor_copy_add_3": "memory",
+    "triton_red_fused_add_all_reduce_wait_tensor_1": "elementwise",
+    "void block_all_reduce_sum_f32_kernel<256>(float*, float*, int)": "elementwise",
     "my_very_own_thing": "unknown",
 }
 
@@ -73,4 +92,17 @@ def test_a_product_that_communicates_is_fused_compute(name: str) -> None:
 
 def test_only_communication_kernels_have_the_communication_family() -> None:
     kinds = {kind for name, kind in KERNELS.items() if kernel_class(name).family is Family.COMMUNICATION}
-    assert kinds == {"nccl", "rccl", "nvshmem", "userbuffers", "symmetric_memory", "oneccl", "hccl"}
+    assert kinds == {
+        "nccl",
+        "rccl",
+        "nvshmem",
+        "userbuffers",
+        "symmetric_memory",
+        "oneccl",
+        "hccl",
+        "msccl",
+        "uccl",
+    } | {
+        "expert_exchange",
+        "collective",
+    }

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.test_public_traces import TRACES
+from tests.ingest.writing import complete, kineto
 from tests.timeline.device.imported import Program, run_of
 from tests.timeline.traces import trace
 from traincope.analysis import Analysis, analyze
@@ -128,6 +129,27 @@ def test_without_shapes_the_reason_names_the_setting() -> None:
     program.step(0, 0, 100)
     program.kernel(1, 2, 50)
     assert "record_shapes=True" in str(utilization_of(program).reason)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        ("matmul_k(float*)", "kernels with 100.0 % of the compute time have unknown FLOPs, such as matmul_k(float*);"),
+        ("void at::native::vectorized_elementwise_kernel<4>", "no operator of the traces is a product whose FLOPs"),
+    ],
+)
+def test_shapes_that_give_no_flops_are_not_called_missing(kernel: str, reason: str, tmp_path: Path) -> None:
+    """The operator of a custom kernel has shapes, and no formula."""
+    shapes = {"Input Dims": [[1000, 1000], []], "Input type": ["float", "Scalar"], "Input Strides": [[1000, 1], []]}
+    events = [
+        complete("ProfilerStep#1", "0", "100", cat="user_annotation", pid=1, tid=1),
+        complete("mine::matmul", "1", "5", cat="cpu_op", pid=1, tid=1, **shapes),
+        complete("cudaLaunchKernel", "2", "1", cat="cuda_runtime", pid=1, tid=1, correlation=1),
+        complete(kernel, "5", "90", correlation=1),
+    ]
+    (tmp_path / "trace.json").write_text(kineto(events))
+    import_traces([tmp_path / "trace.json"], tmp_path / "run")
+    assert str(analyze(open_run(tmp_path / "run")).utilization.reason).startswith(reason)
 
 
 def test_a_product_that_launched_no_kernel_did_not_run() -> None:

@@ -76,7 +76,7 @@ TRAINING_TERMS = {of: term for of, term in PHASE_TERMS.items() if of != Phase.EV
 
 def test_every_phase_of_training_has_its_own_term() -> None:
     rows = [phase(of, 10 * of, 10 * of + 10) for of in TRAINING_TERMS]
-    result = analyze(timeline(rank(0, step(0, 0, 160), *rows)))
+    result = analyze(timeline(rank(0, step(0, 0, 170), *rows)))
     assert terms_of(result, number=0, at=0) == dict.fromkeys(TRAINING_TERMS.values(), 10) | {"unattributed": 20}
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.timeline.build import Row, phase, rank, step, timeline
-from traincope.analysis import analyze
+from traincope.analysis import Finding, FindingKind, analyze
 from traincope.analysis.memory.growth import exhausted_at, grows, slope
 from traincope.analysis.memory.uses import MemoryUse, memory
+from traincope.analysis.verdict.findings import ordered
 from traincope.events import NO_STEP, Kind, Phase
 from traincope.store import RankRecords
 
@@ -43,7 +44,7 @@ def test_last_peak_and_the_median_after_each_phase() -> None:
         peak_bytes=80,
         phases={"forward": 12, "backward": 75},
         growth_bytes_per_step=None,
-        leak=False,
+        leak=None,
     )
 
 
@@ -71,7 +72,7 @@ def test_memory_that_grows_with_every_step_is_a_leak_and_a_finding() -> None:
 
 def test_too_few_steps_have_no_slope() -> None:
     (use,) = memory(timeline(grown(0, [MIB * at for at in range(80)])))
-    assert (use.growth_bytes_per_step, use.leak) == (None, False)
+    assert (use.growth_bytes_per_step, use.leak) == (None, None)
 
 
 def test_all_ranks_that_grow_are_named_the_fastest_first() -> None:
@@ -102,7 +103,37 @@ def test_the_step_of_exhaustion_counts_all_growing_ranks_of_a_host() -> None:
     of_host = [replace(each, info=replace(each.info, device=device)) for each in records]
     uses = memory(timeline(*of_host))
     assert [use.exhausted_at_step for use in uses] == [319, 319, None]
-    assert "exhausted by step 319 at the latest" in analyze(timeline(*of_host)).verdict[0].evidence
+    assert "exhausted in 2.00 us, by step 319 at the latest" in analyze(timeline(*of_host)).verdict[0].evidence
+
+
+def test_a_growth_that_leaves_the_memory_enough_for_a_month_is_no_finding() -> None:
+    """It grows by 1 MiB per step of 1 s. 40 days are 3,456,000 steps."""
+    rows = [look((100 + at) * MIB, at * 10**9, at=at) for at in range(120)]
+    leaking = rank(0, step(0, 0, 100), phase(Phase.FORWARD, 0, 100), *rows)
+
+    def verdict(days: int) -> set[str]:
+        device = {"memory_bytes": (219 + days * 86_400) * MIB}
+        return {
+            each.kind for each in analyze(timeline(replace(leaking, info=replace(leaking.info, device=device)))).verdict
+        }
+
+    assert "memory_growth" in verdict(days=20)
+    assert "memory_growth" not in verdict(days=40)
+
+
+def test_memory_that_will_end_the_run_comes_before_all_losses() -> None:
+    loss = Finding(kind=FindingKind.DATA_BOUND, confidence="high", evidence="", advice="", estimated_gain_ratio=0.9)
+    growth = replace(loss, kind=FindingKind.MEMORY_GROWTH, confidence="medium", estimated_gain_ratio=None)
+    assert ordered([loss, growth]) == (growth, loss)
+
+
+def test_samples_of_a_light_run_suffice_if_they_span_many_steps() -> None:
+    """One sample in 7 steps, 43 after the warm-up. 32 of consecutive steps may be warm-up."""
+    rows = [look((100 + at) * MIB, 10 * at, at=at) for at in range(0, 400, 7)]
+    (use,) = memory(timeline(rank(0, step(0, 0, 100), *rows)))
+    assert use.leak
+    (use,) = memory(timeline(grown(0, [(100 + at) * MIB for at in range(43)])))
+    assert use.leak is None
 
 
 def test_a_limit_that_is_reached_is_not_in_the_past() -> None:
@@ -113,7 +144,7 @@ def test_a_limit_that_is_reached_is_not_in_the_past() -> None:
 def test_a_rising_peak_is_not_a_leak() -> None:
     rows = [look(MIB * at, at, measure="peak resident", at=at) for at in range(200)]
     (use,) = memory(timeline(rank(0, step(0, 0, 1_000), *rows)))
-    assert not use.leak
+    assert use.leak is None
 
 
 @pytest.mark.parametrize(

@@ -79,3 +79,16 @@ def test_without_readings_of_both_sides_nothing_is_known(with_readings: tuple[in
     usage, evidence, _ = analysed({rank: readings(usage_of(26 * MS, 900)) for rank in with_readings})
     assert usage is None
     assert "core," not in evidence
+
+
+def test_waits_that_come_from_more_work_are_not_its_cause() -> None:
+    """All threads wait as long as they run: the straggler runs 30 ms longer, so it waits 30 ms longer."""
+
+    def half_a_core(cpu_ns: int) -> Sequence[Row]:
+        return readings({**usage_of(cpu_ns, 0), Usage.CPU_TIME: cpu_ns})
+
+    quiet = half_a_core(30 * MS)
+    usage, evidence, _ = analysed({0: quiet, 1: half_a_core(60 * MS), 2: quiet})
+    assert usage is not None
+    assert (usage.cpu_ns, usage.peers_cpu_ns) == (pytest.approx(60 * MS), pytest.approx(30 * MS))
+    assert "for a core" not in evidence

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.analysis.lockstep import lockstep
-from tests.timeline.build import phase, rank, step, timeline
+from tests.timeline.build import action, phase, rank, step, timeline
 from traincope.analysis import OwnWork, analyze, own_work
+from traincope.analysis.stragglers.own_work import peers
 from traincope.events import Phase
 from traincope.store import RankRecords
 
@@ -61,3 +62,13 @@ def test_a_rank_without_a_step_has_no_own_work_in_it() -> None:
 def test_own_work_without_a_counted_step_is_none() -> None:
     line = timeline(rank(0, phase(Phase.FORWARD, 0, 10)))
     assert own_work(line, analyze(line).ledger) is None
+
+
+@pytest.mark.parametrize(("stages", "expected"), [((0, 1), ([0], [1])), ((1, 1), ([0, 1],))])
+def test_actions_show_the_stages_of_ranks_without_a_mesh(
+    stages: tuple[int, int], expected: tuple[list[int], ...]
+) -> None:
+    """A stage with more layers than another is no straggler: it has other work."""
+    rows = [(step(0, 0, 100), action("F", 0, 50, stage=stage, microbatch=0)) for stage in stages]
+    analysis = analyze(timeline(*(rank(number, *own) for number, own in enumerate(rows))))
+    assert peers(analysis.timeline, analysis.ledger) == expected

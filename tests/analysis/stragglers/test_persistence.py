@@ -95,6 +95,15 @@ def test_several_late_ranks_are_found() -> None:
     assert named(random, ranks=8, steps=100, noise=normal, delays=delays) == [2, 1, 0]
 
 
+def test_at_least_half_of_the_ranks_are_the_reference() -> None:
+    """Each of 10 ranks is slower than the one before. The faster ones of the faster half are no measure for it."""
+    random = np.random.default_rng(20)
+    delays = tuple(Delay(rank=rank, ratio=0.06 * rank) for rank in range(10))
+    late = late_ranks(job(random, ranks=10, steps=200, noise=normal, delays=delays))
+    assert [each.row for each in late] == [9, 8, 7, 6, 5]
+    assert {each.peers for each in late} == {(0, 1, 2, 3, 4)}
+
+
 def test_a_rank_that_is_slow_in_all_terms_is_late_in_their_sum() -> None:
     random = np.random.default_rng(13)
     delays = tuple(Delay(rank=0, ratio=0.015, term=term) for term in ("forward", "backward", "optimizer"))

@@ -10,6 +10,7 @@ from tests.analysis.pipeline.pipelines import Pipeline
 from tests.timeline.build import group, rank, step, timeline
 from traincope.analysis import Pattern, RankWait, Stragglers, TermExcess, analyze
 from traincope.analysis.stragglers.patterns import Shape
+from traincope.analysis.stragglers.stragglers import why_none
 from traincope.events import Phase
 from traincope.store import RankRecords
 
@@ -25,12 +26,12 @@ def test_equal_ranks_have_no_straggler() -> None:
 
 
 def test_a_rank_that_computes_longer_is_named_with_two_kinds_of_evidence() -> None:
-    """Rank 1 takes 90 instead of 60; a step takes 100; 60 of the 61 steps count."""
+    """Rank 1 takes 90 instead of 60; a step takes 100; 59 of the 60 steps count."""
     result = stragglers_of(lockstep([[60, 90, 60]] * ENOUGH, transfer_ns=10))
     assert result.ranks == (
-        RankWait(rank=0, compute_ns=3_600, own_ns=3_600, own_wait_ns=1_800, straggler_wait_ns=0),
-        RankWait(rank=1, compute_ns=5_400, own_ns=5_400, own_wait_ns=0, straggler_wait_ns=3_600),
-        RankWait(rank=2, compute_ns=3_600, own_ns=3_600, own_wait_ns=1_800, straggler_wait_ns=0),
+        RankWait(rank=0, compute_ns=3_540, own_ns=3_540, own_wait_ns=1_770, straggler_wait_ns=0),
+        RankWait(rank=1, compute_ns=5_310, own_ns=5_310, own_wait_ns=0, straggler_wait_ns=3_540),
+        RankWait(rank=2, compute_ns=3_540, own_ns=3_540, own_wait_ns=1_770, straggler_wait_ns=0),
     )
     (named,) = result.named
     assert (named.rank, named.confidence, named.cause) == (1, "high", "forward")
@@ -42,13 +43,26 @@ def test_a_rank_that_computes_longer_is_named_with_two_kinds_of_evidence() -> No
         last_step=None,
         period_steps=None,
         growth_ns_per_100_steps=None,
-        late_steps=60,
+        late_steps=59,
     )
 
 
 def test_one_step_too_few_names_nobody() -> None:
     result = stragglers_of(lockstep([[60, 90, 60]] * (ENOUGH - 1), transfer_ns=10))
-    assert (result.named, result.steps, result.steps_needed) == ((), 59, 60)
+    assert (result.named, result.steps, result.steps_needed) == ((), 58, 59)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        (46, "too few steps to name a rank: 45 of 59; rank 1 so far, with 1 chance in 171 that it is noise"),
+        (26, "too few steps to name a rank: 25 of 59"),
+    ],
+)
+def test_the_latest_rank_so_far_is_mentioned_with_its_chance(steps: int, sentence: str) -> None:
+    """9 blocks of 5 steps, all against rank 1: 3 ranks x 1/2^9. With 5 blocks it is 3/32."""
+    assert why_none(stragglers_of(lockstep([[60, 90, 60]] * steps, transfer_ns=10))) == sentence
+    assert why_none(stragglers_of(lockstep([[60, 60, 60]] * steps, transfer_ns=10))).endswith("of 59")
 
 
 @pytest.mark.parametrize("why", [Phase.DATA_WAIT, Phase.GC, Phase.CHECKPOINT_STALL, Phase.COMPILE, Phase.NONE])

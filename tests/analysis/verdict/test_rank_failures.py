@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.analysis.faults.test_faults import note, noted
-from tests.timeline.build import group, phase, rank, step, timeline
+from tests.timeline.build import group, phase, rank, run, step, timeline
 from traincope.analysis import analyze
 from traincope.events import OPEN, Phase
 from traincope.store import RankRecords
+from traincope.timeline import Timeline, build_timeline
 
 MS = 1_000_000
 DP = group("dp", 0, 1)
@@ -48,3 +51,58 @@ def test_a_rank_that_finished_in_the_same_step_is_not_named() -> None:
     verdict = analyze(timeline(failed_in_step_1(), done_early(steps=2))).verdict[0]
     assert verdict.ranks == (0,)
     assert verdict.evidence.startswith("rank 0 ended first")
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        pytest.param(
+            noted(failed_in_step_1(ending=None), notes=(note(None, -2, first=True, at_s=9),)), id="a launcher"
+        ),
+        pytest.param(timeline(failed_in_step_1(ending="KeyboardInterrupt")), id="a rank without a launcher"),
+    ],
+)
+def test_ctrl_c_is_a_stop_by_a_person_and_no_failure(stopped: Timeline) -> None:
+    verdict = analyze(stopped).verdict[0]
+    assert (verdict.kind, verdict.confidence, verdict.advice) == ("stopped_job", "high", "")
+    assert verdict.evidence.startswith("stopped by you, with Ctrl-C, and no rank failed by itself: ")
+
+
+def test_an_error_about_a_signal_is_an_error() -> None:
+    failed = failed_in_step_1(ending="SIGINTError")
+    assert analyze(timeline(failed)).verdict[0].kind == "failed_rank"
+
+
+def going_on(*, running: bool | None, read_s: float | None = 2.1) -> Timeline:
+    """Two ranks in step 3, with one record more on rank 1; `running`: of their processes; `read_s`: after it."""
+    rows = [step(at, at * 100 * MS, (at + 1) * 100 * MS) for at in range(3)] + [step(3, 300 * MS, OPEN)]
+    inside = phase(Phase.FORWARD, 310 * MS, OPEN, at=3)
+    ranks = [rank(0, *rows, groups=[DP], ending=None), rank(1, *rows, inside, groups=[DP], ending=None)]
+    made = run(*(replace(each, running=running) for each in ranks))
+    return build_timeline(replace(made, read_wall_ns=None if read_s is None else 310 * MS + round(read_s * 1000) * MS))
+
+
+@pytest.mark.parametrize(
+    ("running", "read_s", "evidence", "confidence"),
+    [
+        (True, 2.1, "step 3, last record 2.10 s ago", "high"),
+        (True, None, "step 3, the time of its last record is unknown", "high"),
+        (None, 2.1, "step 3, last record 2.10 s ago; its processes are not seen from this host", "medium"),
+        (None, -3.5, "step 3, last record 3.50 s ahead of this host's clock; its processes are not seen", "medium"),
+    ],
+)
+def test_a_running_job_is_said_to_run_and_has_the_verdict_so_far(
+    running: bool | None, read_s: float | None, evidence: str, confidence: str
+) -> None:
+    first, *others = analyze(going_on(running=running, read_s=read_s)).verdict
+    assert (first.kind, first.ranks, first.confidence) == ("running", (), confidence)
+    assert first.evidence.startswith(evidence)
+    assert others
+    assert not {"no_end_recorded", "killed_rank"} & {other.kind for other in others}
+
+
+@pytest.mark.parametrize(("running", "read_s"), [(None, 61.0), (None, None), (False, 2.1)])
+def test_without_a_sign_of_life_a_job_is_not_said_to_run(running: bool | None, read_s: float | None) -> None:
+    kinds = {finding.kind for finding in analyze(going_on(running=running, read_s=read_s)).verdict}
+    assert "running" not in kinds
+    assert kinds & {"no_end_recorded", "killed_rank"}

@@ -243,6 +243,9 @@ def made(*, work: float, dp: float) -> Prediction:
 def test_more_shards_of_sequences_add_messages_of_their_own() -> None:
     shared = predicted("demo", "cp=2")
     assert any(fact.startswith("cp takes") for fact in shared.stands_on)
+    more_cores = "the new ranks are assumed to have cores, or GPUs, of their own, as idle as those of the run"
+    assert more_cores in shared.stands_on
+    assert more_cores not in predicted("demo", "zero=0").stands_on
     assert predicted("demo", "dp=4").predicted_ns < shared.predicted_ns < shared.step_ns
 
 

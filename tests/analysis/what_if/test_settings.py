@@ -13,9 +13,9 @@ from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Bubble, SettingsPrediction, analyze, parse_settings, predict_settings
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageSize
+from traincope.analysis.replaying.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
-from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
 from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
 from traincope.plan.pipeline.orders import Shape, orders

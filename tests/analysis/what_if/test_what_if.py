@@ -14,8 +14,8 @@ from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.scripted import OWN, Scripted
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, Prediction, analyze, parse_changes, what_if
-from traincope.analysis.what_if.moves import Begin, CollectiveKey, Finish, Moves, StepBegins, StepEnds, Work
-from traincope.analysis.what_if.replay import Factors, replay
+from traincope.analysis.replaying.moves import Begin, CollectiveKey, Finish, Moves, StepBegins, StepEnds, Work
+from traincope.analysis.replaying.replay import Factors, replay
 from traincope.errors import UsageError
 from traincope.timeline import build_timeline
 

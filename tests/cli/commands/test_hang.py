@@ -56,11 +56,11 @@ def test_the_json_has_the_hangs_and_their_findings(capsys: pytest.CaptureFixture
 def test_a_hang_is_named_with_the_stack_of_its_culprit() -> None:
     assert text_of(analysis(victim(0), stuck(1))) == (
         "VERDICT\n"
-        " 1. hang  rank 1, step 5; confidence high\n"
+        " 1. stall  rank 1, step 5; confidence high\n"
         "    rank 1 stood at train.py:9 for 34.0 s; rank 0 waited for it in all_reduce on\n"
-        "    dp\n"
-        "    do: Look at train.py:9 (process 1001 on host-boot).\n"
-        "    meaning, remedy, check: traincope explain hang\n"
+        "    dp, at train.py:30\n"
+        "    do: Look at train.py:9 (process 1001 on host-boot). It may go on by itself.\n"
+        "    meaning, remedy, check: traincope explain stall\n"
         "\n"
         "STACK  of rank 1, innermost first\n"
         "    wait (threading.py:327)\n"

@@ -1,6 +1,5 @@
 """`traincope run -- COMMAND` with scripts that do not use traincope, under real launchers."""
 
-import io
 import signal
 import subprocess
 import sys
@@ -76,7 +75,7 @@ LEAVES = """
 import os, sys, torch
 torch.optim.SGD([torch.zeros(1)], lr=0.1)
 if sys.argv[1] == "at once":
-    os._exit(5)
+    os.kill(os.getpid(), 9)
 try:
     {}["no such token"]
 except KeyError:
@@ -197,6 +196,52 @@ def test_a_run_that_the_script_begins_replaces_the_automatic_run(tmp_path: Path)
     assert recorded(read_run(own_run), Kind.COLLECTIVE) == {0: ["all_reduce"]}
 
 
+IN_A_SHELL = f"{sys.executable} -m traincope.cli.main run"
+TRAINS = f"{sys.executable} -c 'import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)'"
+
+
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("{run} --out x -- sh -c 'rm $TRAINCOPE_NOTES; exit 3'", "its processes could not report"),
+        ("{run} --out x -- sh -c 'rm $TRAINCOPE_NOTES; mkfifo $TRAINCOPE_NOTES; exit 3'", "could not report"),
+        ("ulimit -f 0; {run} --out x -- sh -c 'exit 3'", "its processes could not report"),
+        ("ulimit -n 6; {run} --out x -- sh -c 'exit 3'", ""),
+        ("mkdir gone; cd gone; rmdir ../gone; {run} -- sh -c 'exit 3'", "traincope: not recorded: No such file or dir"),
+        ("TRAINCOPE_ON_HANG=stop {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_ON_HANG must be report or exit"),
+        ("TRAINCOPE_ON_HANG=exit {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_AGENT=off switches off"),
+        ("TRAINCOPE_OUT=/dev/null {run} -- sh -c 'exit 3'", "TRAINCOPE_OUT is ignored: /dev/null is not a directory"),
+        ("{run} --out x -- sh -c 'exit 3' 2>/dev/full", ""),
+        ("{run} --out x -- sh -c 'exit 3' 2>&- >&- <&-", ""),
+        ("{ {run} --out x -- sh -c 'sleep 0.3; exit 3' 2>&1 >&-; echo $? >code; } | true; exit `cat code`", ""),
+    ],
+)
+def test_whatever_happens_to_traincope_the_command_runs_and_its_exit_code_stays(
+    tmp_path: Path, line: str, printed: str
+) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", line.replace("{run}", IN_A_SHELL)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**ENVIRONMENT, "TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout) == (3, ""), ended.stderr
+    assert printed in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.glob("traincope-run-*"))
+
+
+def test_the_outcome_is_printed_where_only_ascii_can_be(tmp_path: Path) -> None:
+    out = tmp_path / "ü-层"
+    ended = traincope_run("--out", str(out), "--", "sh", "-c", TRAINS, PYTHONIOENCODING="ascii:strict")
+    assert ended.returncode == 0
+    assert "traincope: recorded 1 rank in " in ended.stderr
+    assert "\\xfc-\\u5c42" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
@@ -238,16 +283,14 @@ def test_budget_and_level_reach_every_process(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, "none 2\n")
 
 
-def test_a_run_that_cannot_be_analyzed_prints_one_line(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_analyzed_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text("{")
-    shown = io.StringIO()
     print_outcome(
         tmp_path,
         new=frozenset({tmp_path / "attempt-000" / "rank-00000"}),
         process_notes=Notes(counts={}, without_traincope=(), own_runs=(), ends=()),
-        file=shown,
     )
-    recorded_line, reason, command = shown.getvalue().splitlines()
+    recorded_line, reason, command = capsys.readouterr().err.splitlines()
     assert recorded_line.startswith("traincope: recorded 1 rank in ")
     assert reason.startswith("traincope: no verdict here: ")
     assert command.endswith(f"report {tmp_path}")

@@ -39,8 +39,10 @@ with traincope.run(sys.argv[1], agent=False) as run:
 """A rank that stands still and ignores SIGTERM."""
 
 
-def notice(*, at_wall_ns: int) -> HangNotice:
-    return HangNotice(attempt=0, at_wall_ns=at_wall_ns, culprits=(0,), sentence="rank 0 stands still")
+def notice(*, at_wall_ns: int, ends_job: bool = True) -> HangNotice:
+    return HangNotice(
+        attempt=0, at_wall_ns=at_wall_ns, culprits=(0,), sentence="rank 0 stands still", ends_job=ends_job
+    )
 
 
 def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Path) -> None:
@@ -56,6 +58,7 @@ def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Pa
             **ENVIRONMENT,
             **QUICK_AGENT,
             "TRAINCOPE_BUDGET": "none",
+            "TRAINCOPE_HANG_SECONDS": "6",
             "KUBERNETES_SERVICE_HOST": "10.0.0.1",
             "TRAINCOPE_TERMINATION_LOG": str(message),
         },
@@ -130,6 +133,14 @@ def test_a_hang_of_an_earlier_launch_ends_nothing(tmp_path: Path, monkeypatch: p
     assert ending.notice is None
 
 
+def test_a_stop_that_may_end_by_itself_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path / "run", monkeypatch)
+    ending = HangExit(lambda: [tmp_path / "run"])
+    append_notice(tmp_path / "run", notice(at_wall_ns=time.time_ns(), ends_job=False))
+    assert ending.wait(subprocess.Popen(["/bin/sh", "-c", "sleep 1; exit 3"])) == 3
+    assert ending.notice is None
+
+
 def test_a_hang_that_no_agent_would_notice_is_refused() -> None:
     """The tests run without agents."""
     assert os.environ["TRAINCOPE_AGENT"] == "off"
@@ -145,8 +156,12 @@ def test_the_variable_is_the_default_of_the_option(monkeypatch: pytest.MonkeyPat
     assert make_parser(["train"]).parse_args(["train", "x.toml"]).on_hang == expected
 
 
-def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_value_of_the_variable_is_ignored_and_of_the_option_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("TRAINCOPE_ON_HANG", "stop")
+    assert make_parser(["run"]).parse_args(["run", "true"]).on_hang == "report"
+    assert caplog.messages == ["TRAINCOPE_ON_HANG must be report or exit, not 'stop': ignored"]
     with pytest.raises(SystemExit):
-        make_parser(["run"]).parse_args(["run", "true"])
+        make_parser(["run"]).parse_args(["run", "--on-hang", "stop", "true"])
     assert "'stop' is neither report nor exit" in capsys.readouterr().err

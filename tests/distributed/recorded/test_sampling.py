@@ -25,8 +25,9 @@ STEPS = 16 * BLOCK_STEPS
 def train(directory: str, halvings: tuple[int, int]) -> None:
     """DDP in which each rank needs its own number of halvings."""
     os.environ["TRAINCOPE_BUDGET"] = ""
-    usual, mine = sampling.needed_halvings, halvings[dist.get_rank()]
+    usual, mine, first = sampling.needed_halvings, halvings[dist.get_rank()], sampling.FIRST_BLOCKS
     sampling.needed_halvings = lambda *_, **__: mine
+    sampling.FIRST_BLOCKS = 0
     try:
         with traincope.run(directory, run_id=SEED):
             model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
@@ -36,7 +37,7 @@ def train(directory: str, halvings: tuple[int, int]) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
     finally:
-        sampling.needed_halvings = usual
+        sampling.needed_halvings, sampling.FIRST_BLOCKS = usual, first
         os.environ["TRAINCOPE_BUDGET"] = "none"
 
 

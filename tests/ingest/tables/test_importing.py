@@ -141,3 +141,20 @@ def test_a_damaged_table_of_a_run_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run" / "attempt-000" / "operations.npz").write_bytes(b"PK damaged")
     with pytest.raises(RunDirectoryError, match=r"operations\.npz is damaged .*; import the table again"):
         open_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kinds", [("gather",), ("gather", "reduce"), ("unheard_of",)])
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_a_table_without_computations_has_a_report(kinds: tuple[str, ...], num_steps: int, tmp_path: Path) -> None:
+    """As of a log that has the length of each step, and nothing else."""
+    names = {"gather": "params-all-gather", "reduce": "grads-reduce-scatter", "unheard_of": "step"}
+    rows = ["dp_rank,stage,rank,step,optype,start,duration,microbatch"]
+    for step in range(num_steps):
+        for rank in range(2):
+            for at, kind in enumerate(kinds):
+                rows.append(f"{rank},0,{rank},{step},{names[kind]},{10 * step + at},{0.5 + rank / 10},0")
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    import_table(tmp_path / "table.csv", tmp_path / "run")
+    document = to_document(analyze(open_run(tmp_path / "run")))
+    assert document["run"]["steps"] == num_steps
+    assert document["verdict"]

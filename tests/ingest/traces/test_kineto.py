@@ -16,7 +16,7 @@ from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
 from traincope.errors import DataError
 from traincope.ingest.traces import stream
 from traincope.ingest.traces.kineto import read_kineto
-from traincope.store.side_tables.traces import Lane, Trace, TraceCollective, TraceGroup
+from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, Lane, Trace, TraceCollective, TraceGroup
 
 Layout = Callable[..., str]
 
@@ -307,14 +307,14 @@ def test_a_damaged_gzip_file_is_read_up_to_the_damaged_byte(share: float, tmp_pa
         (b'{"a": 1}', "it has no list of traceEvents"),
         (b"\x80\x04\x95pickle", "it has no list of traceEvents"),
         (b'{"a": , "traceEvents": []}', "is damaged before its events"),
-        (b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "dur": 1}]}', "an event with an invalid time"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "dur": 1}]}', "no event with a valid time"),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": "x", "dur": 1}]}',
-            "an event with an invalid time",
+            "no event with a valid time",
         ),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "c", "name": "k", "ts": 1e40, "dur": 1}]}',
-            "an event with an invalid time",
+            "no event with a valid time",
         ),
     ],
 )
@@ -323,6 +323,47 @@ def test_a_file_that_is_not_a_trace_is_refused(content: bytes, message: str, tmp
     file.write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_kineto(file)
+
+
+@pytest.mark.parametrize("time", ["NaN", "null", '"soon"', "1e300", "-Infinity"])
+def test_an_event_without_a_valid_time_costs_only_itself(time: str, tmp_path: Path) -> None:
+    """A million others may stand in the file."""
+    sound = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}'
+    for bad in (sound.replace('"ts": 1', f'"ts": {time}'), sound.replace('"dur": 5', f'"dur": {time}')):
+        file = tmp_path / "trace.json"
+        file.write_text(f'{{"traceEvents": [{sound}, {bad}, {sound}]}}')
+        trace = read_kineto(file)
+        assert (trace.start_ns.tolist(), trace.end_ns.tolist()) == ([1_000, 1_000], [6_000, 6_000])
+        assert (trace.info.num_read, trace.info.num_untimed, trace.info.lost) == (3, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recorded"),
+    [
+        ({}, (False, False)),
+        ({"Input Dims": [], "Input Strides": []}, (False, False)),
+        ({"Input Dims": [[2]]}, (True, False)),
+        ({"Input Dims": [[2]], "Input Strides": [[1]]}, (True, True)),
+    ],
+)
+def test_a_trace_states_whether_shapes_were_recorded(
+    arguments: dict[str, list[list[int]]], recorded: tuple[bool, bool], tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(kineto([complete("mine::op", "1", "1", cat="cpu_op", **arguments)]))
+    info = read_kineto(file).info
+    assert (info.has_shapes, info.has_strides) == recorded
+
+
+def test_events_of_the_profiler_before_kineto_have_their_category_by_their_process(tmp_path: Path) -> None:
+    """torch 1.4 to 1.7 wrote no categories, and a list without an object around it."""
+    file = tmp_path / "trace.json"
+    event = {"name": "aten::mm", "ph": "X", "ts": 1.0, "dur": 5.0, "tid": 1, "args": {}}
+    flow = {"name": "aten::mm", "ph": "s", "ts": 1.0, "tid": 1, "pid": "CPU functions", "id": 1, "cat": "cpu_to_cuda"}
+    of_host, of_gpu, of_others = ({**event, "pid": pid} for pid in ("CPU functions", "CUDA functions", "other"))
+    file.write_text(json.dumps([of_host, flow, of_gpu, of_others]))
+    trace = read_kineto(file)
+    assert [trace.categories[code] for code in trace.category] == [HOST_OPERATOR, KERNEL]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

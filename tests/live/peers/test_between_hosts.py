@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 TRAINING = "tests.live.peers.group_training"
 FAULTY_STEP = 200
 METRICS = {"TRAINCOPE_METRICS": "127.0.0.1:0"}
+HANG_AT_ONCE = {"TRAINCOPE_HANG_SECONDS": "6"}
+"""A stop is a hang after 6 seconds in place of a minute."""
 GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
 
 
@@ -89,7 +91,9 @@ def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
 ) -> None:
     with (
         hosts("a", "b") as made,
-        started(tmp_path, made, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS) as job,
+        started(
+            tmp_path, made, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS, **HANG_AT_ONCE
+        ) as job,
     ):
         for host in ("a", "b"):
             job.until(

@@ -17,7 +17,7 @@ from tests.live.processes import until
 from tests.live.unrecorded import hanging
 from traincope.errors import UsageError
 from traincope.live.unrecorded.processes import find_ranks
-from traincope.live.unrecorded.stacks import find_py_spy, read_stacks
+from traincope.store.job.outside_stacks import find_py_spy, read_stacks
 from traincope.store.job.process import Process, children_of_all
 
 PYTHON = Path(sys.executable).parent
@@ -169,7 +169,7 @@ def test_without_the_right_to_read_processes_it_says_what_to_allow(hung: tuple[i
     shown = answer(str(hung[0]), before=WITHOUT_PTRACE)
     assert shown["lacks"] == [
         "py-spy may not read the processes; run this command as the job's user or as root; a container also needs the "
-        "capability SYS_PTRACE, and kernel.yama.ptrace_scope must be 0"
+        "capability SYS_PTRACE, and kernel.yama.ptrace_scope must be 0 (1 is enough for the agent that the job started)"
     ]
 
 

@@ -1,12 +1,18 @@
 """Plans as the readers take them, by the rules of each framework."""
 
+import json
+
 import pytest
 
 from traincope.errors import UsageError
-from traincope.plan.check.readers.deepspeed import read_deepspeed
+from traincope.plan.check.readers.deepspeed import plain_json, read_deepspeed
 from traincope.plan.check.readers.megatron import read_megatron
+from traincope.plan.check.readers.torchtitan import python_tables, read_torchtitan
+from traincope.plan.check.registry import unjudged
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.sources import PRESETS
 
 SHAPES = "--num-layers 2 --hidden-size 4096 --num-attention-heads 32 --seq-length 128 --vocab-size 50257"
 
@@ -75,3 +81,252 @@ def test_a_batch_that_deepspeed_cannot_divide_is_refused() -> None:
 def test_deepspeeds_table_of_checkpointing_only_configures() -> None:
     plan = read_deepspeed("ds.json", {"activation_checkpointing": {"partition_activations": True}}, shape=None, gpus=8)
     assert plan.recompute is None
+
+
+YAML_PLAN = """
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --seq-length: 1024
+  --vocab-size: 32000  # of the tokenizer
+  --tensor-model-parallel-size: 2
+  --pipeline-model-parallel-size: 2
+  --swiglu: false
+  --save: /ckpt
+  --save-interval: 1000
+  --async-save: true
+"""
+
+
+def test_megatrons_yaml_is_read() -> None:
+    plan = read_megatron("model.yaml", YAML_PLAN, shape=None, gpus=16)
+    assert plan.shape is not None
+    assert (plan.shape.layers, plan.shape.hidden, plan.shape.gated_mlp, plan.vocabulary) == (12, 512, False, 32_000)
+    assert plan.layout is not None
+    assert (plan.layout.dp, plan.tp, plan.pp) == (4, 2, 2)
+    assert (plan.saves, plan.checkpoint_steps, plan.blocking_saves) == (True, 1000, False)
+
+
+def test_the_yaml_of_yaml_cfg_is_read() -> None:
+    text = (
+        "language_model:\n  num_layers: 2\n  hidden_size: 64\n  num_attention_heads: 4\n  num_query_groups: 2\n"
+        "  ffn_hidden_size: null\nmodel_parallel:\n  tensor_model_parallel_size: 2\nseq_length: 128\nvocab_size: 1000\n"
+    )
+    plan = read_megatron("gpt.yml", text, shape=None, gpus=2)
+    assert plan.shape is not None
+    assert (plan.tp, plan.shape.kv_heads, plan.shape.ffn, plan.shape.sequence) == (2, 2, 256, 128)
+
+
+def test_keys_of_yaml_cfg_have_the_names_of_the_command_line() -> None:
+    """`swiglu: off` gives no gate, and experts have another name there."""
+    text = (
+        "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nvocab_size: 1000\n"
+        "num_moe_experts: 8\nmoe_router_topk: 2\nactivation_func: {}\nuntie_embeddings_and_output_weights: no\n"
+    )
+    gated, plain = (read_megatron("g.yml", text.format(how), shape=None, gpus=1).shape for how in ("swiglu", "gelu"))
+    assert gated is not None
+    assert plain is not None
+    assert gated.experts is not None
+    assert (gated.gated_mlp, plain.gated_mlp, gated.untied, gated.experts.count) == (True, False, False, 8)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            "g.yml",
+            "encoder:\n  num_layers: 12\ndecoder:\n  num_layers: 6\nhidden_size: 64\nnum_attention_heads: 4\n"
+            "seq_length: 128\nvocab_size: 1000\n",
+        ),
+        (
+            "t.sh",
+            "N='--num-layers 80'\nN='--num-layers 12'\n--hidden-size 64 --num-attention-heads 4 --seq-length 128 "
+            "--vocab-size 1000",
+        ),
+    ],
+)
+def test_an_argument_with_two_values_is_refused(source: str, text: str) -> None:
+    with pytest.raises(UsageError, match="write the value that the training uses"):
+        read_megatron(source, text, shape=None, gpus=1)
+
+
+MOE = (
+    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 128 --vocab-size 1024 --num-experts 8 "
+    "--moe-ffn-hidden-size 256 --moe-router-topk 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "pattern"),
+    [
+        ("", None),
+        ("--moe-layer-freq 1", None),
+        ("--moe-layer-freq 2", (True, False, True, False)),
+        ("--moe-layer-freq 3", (True, False, False, True)),
+        ("--moe-layer-freq ([0,1]*2)", (False, True, False, True)),
+        ("--moe-layer-freq '([0]*1+[1]*3)'", (False, True, True, True)),
+        ("--moe-layer-freq=[1,0,0,1]", (True, False, False, True)),
+    ],
+)
+def test_experts_are_in_the_layers_of_the_frequency(frequency: str, pattern: tuple[bool, ...] | None) -> None:
+    shape = read_megatron("train.sh", f"{MOE} {frequency}", shape=None, gpus=8).shape
+    assert shape is not None
+    assert shape.experts is not None
+    assert shape.experts.pattern == pattern
+    assert shape.expert_layers == (4 if pattern is None else sum(pattern))
+
+
+@pytest.mark.parametrize("frequency", ["0", "-2"])
+def test_a_frequency_below_one_is_refused(frequency: str) -> None:
+    with pytest.raises(UsageError, match="give a number from 1 on"):
+        read_megatron("train.sh", f"{MOE} --moe-layer-freq {frequency}", shape=None, gpus=8)
+
+
+@pytest.mark.parametrize("frequency", ["[1]*3", "([0,1]*2)*2", "[2]*4", "$FREQ", "[1]*99999999999"])
+def test_a_frequency_that_does_not_fit_the_layers_is_refused(frequency: str) -> None:
+    with pytest.raises(UsageError, match=r"moe-layer-freq is .* give a number, or a list of 4 times 0 or 1"):
+        read_megatron("train.sh", f"{MOE} --moe-layer-freq {frequency}", shape=None, gpus=8)
+
+
+def test_a_shared_expert_is_counted() -> None:
+    shape = read_megatron("train.sh", f"{MOE} --moe-shared-expert-intermediate-size 128", shape=None, gpus=8).shape
+    assert shape is not None
+    assert shape.experts is not None
+    assert shape.experts.shared_width == 128
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("--multi-latent-attention", "the model has multi-latent attention, of which no formula is known here"),
+        ("--window-size 128,0", "the model has attention in windows"),
+        ("--hybrid-override-pattern M-M*-", "the model has layers of several kinds"),
+        ("--mtp-num-layers 1", "the model has multi-token prediction"),
+        ("--decoder-last-pipeline-num-layers 1", "the model has stages of unequal layers"),
+        ("--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "layers of a specification"),
+    ],
+)
+def test_a_model_without_a_formula_leaves_its_rules_open(argument: str, reason: str) -> None:
+    plan = megatron(argument)
+    assert plan.shape is None
+    assert reason in plan.open_because
+    assert "give --model and --seq" in plan.open_because
+    names = {rule.name for rule, why in unjudged(plan) if why == plan.open_because}
+    assert names == {"does-not-fit", "checkpoint-cadence", "odd-vocabulary", "odd-heads"}
+
+
+def test_a_vocabulary_of_the_tokenizer_can_be_given() -> None:
+    script = SHAPES.replace("--vocab-size 50257", "--tokenizer-type Llama2Tokenizer")
+    plan = read_megatron("train.sh", script, shape=None, gpus=8)
+    assert (plan.shape, plan.open_because) == (
+        None,
+        "the tokenizer decides the size of the vocabulary; give --vocab N",
+    )
+    given = read_megatron("train.sh", script, shape=None, gpus=8, vocabulary=50257)
+    assert (given.vocabulary, given.open_because) == (50_304, "")
+
+
+def test_a_variable_with_two_values_that_no_rule_needs_does_not_matter() -> None:
+    script = f"VOCAB=/data/vocab.json\nVOCAB=/home/vocab.json\npython x.py {SHAPES} --vocab-file $VOCAB"
+    assert read_megatron("train.sh", script, shape=None, gpus=8).vocabulary == 50_304
+
+
+@pytest.mark.parametrize("key", ["train_micro_batch_size_per_gpu", "train_batch_size"])
+def test_what_deepspeed_leaves_to_the_training_is_open(key: str) -> None:
+    table = {key: "auto", "gradient_clipping": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"}}
+    plan = read_deepspeed("ds.json", table, shape=PRESETS["llama3-8b"], gpus=8)
+    assert (plan.layout, plan.clips, plan.open_because) == (
+        None,
+        None,
+        f"{key}: auto; write the numbers of the training",
+    )
+    open_rules = {rule.name: why for rule, why in unjudged(plan)}
+    assert open_rules["does-not-fit"] == plan.open_because
+    assert "gradient_clipping is auto" in open_rules["no-clipping"]
+    assert "odd-vocabulary" not in open_rules
+
+
+def test_comments_of_hjson_are_no_values() -> None:
+    text = '{ # all\n "a": "x // y # z", // one\n /* two\n lines */ "b": [1, 2,], \n}'
+    assert json.loads(plain_json(text)) == {"a": "x // y # z", "b": [1, 2]}
+
+
+PYTHON = """
+from torchtitan.trainer import Trainer
+
+
+def llama3_8b() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("8B"),
+        training=TrainingConfig(local_batch_size=4, seq_len=8192, steps=1000, max_norm=-1.0),
+        parallelism=ParallelismConfig(tensor_parallel_degree=2),
+        checkpoint=CheckpointManager.Config(enable=True, interval=500),
+        activation_checkpoint=ActivationCheckpointConfig(mode="full"),
+    )
+
+
+def llama3_70b() -> Trainer.Config:
+    return Trainer.Config(training=TrainingConfig(local_batch_size=BATCH))
+"""
+
+
+def test_torchtitans_python_is_read_without_running_it() -> None:
+    tables = python_tables("registry.py", PYTHON, name="llama3_8b")
+    assert tables is not None
+    plan = read_torchtitan("registry.py", tables, shape=None, gpus=8)
+    assert plan.layout == Layout(dp=4, tp=2, zero=3, micro_batch=4)
+    assert (plan.steps, plan.clips, plan.saves, plan.checkpoint_steps) == (1000, False, True, 500)
+    assert plan.recompute is Recompute.FULL
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [(None, "give one, e.g. r.py:llama3_8b"), ("x", "r.py has no configuration x; give one of llama3_8b")],
+)
+def test_a_configuration_in_python_is_chosen_by_its_name(name: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        python_tables("r.py", PYTHON, name=name)
+
+
+@pytest.mark.parametrize(
+    "computed", ["training=TRAIN", "training=TrainingConfig(**common)", "training=TrainingConfig(4)"]
+)
+def test_a_table_that_python_computes_is_refused(computed: str) -> None:
+    text = f"def a():\n    return Config(parallelism=P(tensor_parallel_degree=2), {computed})\n"
+    with pytest.raises(UsageError, match=r"r\.py: a computes training; write the values into its call"):
+        python_tables("r.py", text, name=None)
+
+
+def test_a_table_that_is_changed_later_is_refused() -> None:
+    text = "def a():\n    c = Config(parallelism=P(x=2))\n    c.parallelism.tensor_parallel_degree = 4\n    return c\n"
+    text += "def b():\n    c = a()\n    return c\n"
+    with pytest.raises(UsageError, match=r"r\.py: a computes parallelism"):
+        python_tables("r.py", text, name="a")
+    with pytest.raises(UsageError, match=r"b of r\.py changes another configuration; give one of a"):
+        python_tables("r.py", text, name="b")
+
+
+def test_a_value_that_python_computes_is_refused() -> None:
+    tables = python_tables("r.py", PYTHON, name="llama3_70b")
+    assert tables is not None
+    with pytest.raises(UsageError, match="local_batch_size is 'BATCH'; give a whole number"):
+        read_torchtitan("r.py", tables, shape=None, gpus=8)
+
+
+def test_other_python_is_no_configuration() -> None:
+    assert python_tables("train.py", "def main():\n    train(steps=1)\n", name=None) is None
+    with pytest.raises(UsageError, match=r"train\.py is not valid Python"):
+        python_tables("train.py", "def main(:\n", name=None)
+
+
+@pytest.mark.parametrize(
+    "argument", ["--num-layers-per-virtual-pipeline-stage 1", "--num-virtual-stages-per-pipeline-rank 2"]
+)
+def test_both_spellings_of_virtual_stages_are_read(argument: str) -> None:
+    script = SHAPES.replace("--num-layers 2", "--num-layers 4")
+    plan = read_megatron(
+        "x.sh", f"{script} --pipeline-model-parallel-size 2 --global-batch-size 8 {argument}", shape=None, gpus=8
+    )
+    assert plan.layout is not None
+    assert plan.layout.virtual == 2

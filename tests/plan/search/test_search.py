@@ -140,12 +140,20 @@ def test_a_message_takes_the_links_between_its_ranks() -> None:
         (Layout(dp=2), "mi300x", ["MI300X"]),
         (Layout(cp=2), "tpu-v5p", ["cp = 2", "TPU v5p"]),
         (Layout(dp=2), "a100", []),
+        (Layout(dp=2, zero=3), "h100", ["ZeRO stage 3"]),
+        (Layout(tp=16, pp=2, schedule="zb-1p", microbatches=4), "h100", ["tp = 16, schedule zb-1p"]),
     ],
 )
 def test_a_layout_unlike_published_trainings_has_a_caveat(layout: Layout, gpu: str, words: list[str]) -> None:
     lines = list(caveats(layout, find_accelerator(gpu)))
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
+def test_experts_are_a_caveat_of_published_trainings_only() -> None:
+    (line,) = caveats(Layout(dp=2), find_accelerator("h100"), experts=True)
+    assert "experts" in line
+    assert list(caveats(Layout(dp=2, zero=3), find_accelerator("h100"), experts=True, measured=True)) == []
 
 
 # -- the whole job --------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import traincope
 from traincope.events import Kind
 from traincope.store import read_run
 
+pytestmark = pytest.mark.usefixtures("native")
+
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path) -> Iterator[None]:
@@ -31,7 +33,16 @@ def test_megatron_describes_its_groups(tmp_path: Path) -> None:
         for name in names:
             dist.all_reduce(torch.ones(1), group=dist.new_group([0], group_desc=name))
     by_framework = [("tp", "framework"), ("dp_cp", "framework"), ("ep", "framework")]
-    assert axes(tmp_path / "run") == [*by_framework, ("world", "none")]
+    assert axes(tmp_path / "run") == [*by_framework, ("SOMETHING", "none")]
+
+
+def test_a_group_is_called_by_its_description_until_a_wrapper_uses_it(tmp_path: Path) -> None:
+    described, plain = dist.new_group([0], group_desc="replicate"), dist.new_group([0])
+    with traincope.run(tmp_path / "run"):
+        dist.all_reduce(torch.ones(1), group=described)
+        dist.all_reduce(torch.ones(1), group=plain)
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2), process_group=described)
+    assert axes(tmp_path / "run") == [("replicate", "none"), ("world", "none"), ("dp", "wrapper")]
 
 
 def test_deepspeed_holds_its_groups_in_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

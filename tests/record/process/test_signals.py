@@ -1,4 +1,4 @@
-"""A signal leaves the stacks at that moment, and has the same effect as without the recorder."""
+"""With `signal_stacks`, a signal leaves the stacks at that moment, and has the same effect as without the recorder."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ def wait_for_ever():
     open(sys.argv[2], "w").close()
     threading.Lock().acquire() and threading.Event().wait()
 
-with traincope.run(sys.argv[1]):
+with traincope.run(sys.argv[1], signal_stacks=True):
     if len(sys.argv) > 3:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
     wait_for_ever()
@@ -29,7 +29,7 @@ FORKING = f"""{WITHOUT_TORCH}
 import os, signal
 import traincope
 
-with traincope.run(sys.argv[1]) as run:
+with traincope.run(sys.argv[1], signal_stacks=True) as run:
     run.step()
     read, write = os.pipe()
     child = os.fork()
@@ -98,7 +98,7 @@ def work(depth=40):
 
 handled = []
 signal.signal(signal.SIGUSR1, lambda *_: handled.append(None))
-with traincope.run(sys.argv[1]) as run:
+with traincope.run(sys.argv[1], signal_stacks=True) as run:
     run.step()
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
@@ -118,3 +118,33 @@ def test_a_training_that_handles_a_signal_survives_it_while_its_threads_run(tmp_
     assert text.count("Stack (most recent call first):") == 40
     assert text.count("in work") == 0
     assert (training_thread(text)[0].function, shows_all_threads(text)) == ("<module>", False)
+
+
+CLOSING = f"""{WITHOUT_TORCH}
+import os, signal
+import traincope
+
+handled = []
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(None))
+with traincope.run(sys.argv[1], signal_stacks=len(sys.argv) > 3, agent=False) as run:
+    run.step()
+    os.closerange(3, 1024)
+    files = [open(f"{{sys.argv[2]}}/{{number}}", "wb", buffering=0) for number in range(40)]
+    import colorsys  # what is checked now and then is checked after an import
+    run.step()
+    signal.raise_signal(signal.SIGUSR1)
+    run.step()
+for file in files:
+    file.write(b"whole")
+print([len(handled), {{open(file.name, "rb").read() for file in files}}])
+"""
+"""A training that closes all descriptors that it does not know, and opens files of its own."""
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_descriptors_that_the_training_closed_are_never_used_again(tmp_path: Path, asked: bool) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    command = [sys.executable, "-c", CLOSING, str(tmp_path / "run"), str(files), *(["asked"] if asked else [])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[1, {b'whole'}]\n"

@@ -12,7 +12,7 @@ import pytest
 
 import traincope
 from traincope.events import Kind, Usage
-from traincope.record.process.usage import core_wait_ns, read_usage
+from traincope.record.process.usage import read_usage, scheduled_ns
 from traincope.record.session import recorder
 from traincope.store import read_run
 
@@ -54,16 +54,42 @@ def recorded(run: Path, work: Callable[[], None]) -> dict[Usage, list[int]]:
     return {usage: read["value"][read["name"] == rank.names.index(usage)].tolist() for usage in Usage}
 
 
+def limits(run: Path) -> tuple[list[int], int]:
+    (rank,) = read_run(run).ranks
+    return rank.info.cpu_limits["allowed"], rank.info.cpu_limits["cores"]
+
+
 @pytest.mark.usefixtures("shared_core")
 def test_waits_for_a_core_are_those_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "CLOCK_INTERVAL_NS", 10_000_000)
-    before_ns = core_wait_ns()
-    waits = recorded(tmp_path / "run", busy_step)[Usage.CORE_WAIT]
-    assert len(waits) > STEPS // 2
-    assert waits == sorted(waits)
-    assert before_ns <= waits[0] < waits[-1] <= core_wait_ns()
-    assert waits[-1] - waits[0] > (core_wait_ns() - before_ns) / 2
+    before = scheduled_ns()
+    totals = recorded(tmp_path / "run", busy_step)
+    for each, began_ns, ended_ns in zip((Usage.CPU_TIME, Usage.CORE_WAIT), before, scheduled_ns(), strict=True):
+        assert len(totals[each]) > STEPS // 2
+        assert totals[each] == sorted(totals[each])
+        assert began_ns <= totals[each][0] < totals[each][-1] <= ended_ns
+        assert totals[each][-1] - totals[each][0] > (ended_ns - began_ns) / 2
+    waits = totals[Usage.CORE_WAIT]
     assert waits[-1] - waits[0] > STEPS // 4 * 10_000_000, "the other process has half of the core"
+    process, thread = (totals[each][-1] - totals[each][0] for each in (Usage.PROCESS_CPU_TIME, Usage.CPU_TIME))
+    assert process >= 0.9 * thread
+
+
+def test_the_cores_that_the_thread_may_use_are_recorded_if_it_binds_itself_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "CLOCK_INTERVAL_NS", 0)
+    before = os.sched_getaffinity(0)
+    try:
+        with traincope.run(tmp_path / "run", budget=None, agent=False) as training:
+            training.step()
+            first, cores = limits(tmp_path / "run")
+            os.sched_setaffinity(0, {min(before)})
+            training.step()
+            bound, _ = limits(tmp_path / "run")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert (first, bound, cores) == (sorted(before), [min(before)], os.cpu_count())
 
 
 def test_pages_that_come_from_a_disk_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """The segment writer: its records can be read, stay within the budget, and survive a lack of space."""
 
+import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,9 @@ import pytest
 
 from traincope.events import OPEN, RECORD_BYTES, Flag, Kind, Phase
 from traincope.record.segments import writer as writing
-from traincope.record.segments.slots import add_flag, end, end_at
+from traincope.record.segments.slots import add_flag, end, end_abandoned, end_at
 from traincope.record.segments.writer import CAPACITY, Shared, ThreadWriter
-from traincope.store.segments.segments import read_segment
+from traincope.store.segments.segments import HEADER_BYTES, Directories, read_segment
 
 
 def make_writer(directory: Path, *, segments: int = 4) -> tuple[Shared, ThreadWriter]:
@@ -31,6 +34,20 @@ def test_a_record_is_open_until_its_end(tmp_path: Path) -> None:
     end(slot)
     span = read_segment(path).records[1]
     assert span["end_ns"] >= span["start_ns"] > 0
+
+
+def test_an_abandoned_record_ends_where_its_hook_was_interrupted(tmp_path: Path) -> None:
+    """A record that began after the interruption is not abandoned, and a closed one keeps its end."""
+    _, writer = make_writer(tmp_path)
+    before, closed = writer.begin(Kind.SPAN), writer.begin(Kind.SPAN)
+    end_at(closed, closed_ns := time.monotonic_ns())
+    interrupted_ns = time.monotonic_ns()
+    after = writer.begin(Kind.SPAN)
+    for slot in (before, closed, after):
+        end_abandoned(slot, interrupted_ns)
+    writer.close()
+    _clock, *ends = read_segment(tmp_path / "main-00000.seg").records["end_ns"].tolist()
+    assert ends == [interrupted_ns, closed_ns, OPEN]
 
 
 def test_every_field_comes_back(tmp_path: Path) -> None:
@@ -117,6 +134,22 @@ writer.close()
 """
 
 
+@pytest.mark.parametrize(
+    ("cut", "num_lost"), [(Path.unlink, 3), (lambda path: os.truncate(path, HEADER_BYTES + 2 * RECORD_BYTES), 1)]
+)
+def test_what_the_last_segment_lost_is_noted_in_one_more(
+    tmp_path: Path, cut: Callable[[Path], None], num_lost: int
+) -> None:
+    """The header and two of three records remain."""
+    shared, writer = make_writer(tmp_path)
+    for _ in range(2):
+        end(writer.begin(Kind.SPAN))
+    cut(tmp_path / "main-00000.seg")
+    writer.close()
+    _clock, dropped = read_segment(tmp_path / "main-00001.seg").records
+    assert (dropped["kind"], dropped["value"], shared.dropped) == (Kind.DROPPED, num_lost, num_lost)
+
+
 def test_a_full_disk_drops_records_and_spares_the_process(tmp_path: Path) -> None:
     """The file size limit makes posix_fallocate fail as a full disk does."""
     subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=150)
@@ -129,7 +162,7 @@ def test_a_full_disk_drops_records_and_spares_the_process(tmp_path: Path) -> Non
 def test_after_a_failure_the_writer_retries_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
-    def refuse(path: Path, **_: int) -> None:
+    def refuse(path: Path, **_: object) -> None:
         tries.append(path)
         raise OSError(28, "No space left on device")
 
@@ -190,12 +223,12 @@ def test_records_of_the_garbage_collector_between_two_segments_go_to_the_second(
 ) -> None:
     make, collected = writing.SegmentFile, iter([0, 3, 5])
 
-    def collect(path: Path, *, capacity: int) -> writing.SegmentFile:
+    def collect(path: Path, *, capacity: int, directories: Directories) -> writing.SegmentFile:
         for _ in range(next(collected)):
             end(writer.begin(Kind.PHASE, Phase.GC, 2))
         if path.name == "main-00002.seg":
             raise OSError(28, "No space left on device")
-        return make(path, capacity=capacity)
+        return make(path, capacity=capacity, directories=directories)
 
     monkeypatch.setattr(writing, "CAPACITY", 8)
     monkeypatch.setattr(writing, "SegmentFile", collect)

@@ -1,5 +1,8 @@
 """Control of a running job by files: what a rank reads when, and what a request does to its steps."""
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,39 @@ def test_a_removed_file_requests_nothing(tmp_path: Path) -> None:
     (tmp_path / REQUESTS_FILE).unlink()
     files.look(place(tmp_path))
     assert not files.requests
+
+
+REPLACED: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link": lambda path: (path.with_name("target").write_text("2\n"), path.symlink_to("target")),
+    "a directory": Path.mkdir,
+    "a huge line": lambda path: path.write_bytes(b'{"first_step":1,' * 1_000_000),
+    "deep JSON": lambda path: path.write_bytes(b"[" * 200_000 + b"\n"),
+    "many digits": lambda path: path.write_bytes(b"9" * 1_000_000),
+    "two digits": lambda path: path.write_bytes(b"10\n"),
+    "a digit of another script": lambda path: path.write_text("\u0663"),
+    "a digit above the line": lambda path: path.write_text("\u00b2"),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\0"),
+}
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_whatever_replaces_the_files_requests_nothing_and_is_not_waited_for(tmp_path: Path, how: str) -> None:
+    def too_late(*_: object) -> None:
+        raise TimeoutError("the training waits")
+
+    for name in (LEVEL_FILE, REQUESTS_FILE):
+        REPLACED[how](tmp_path / name)
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(60)
+    try:
+        files = Control()
+        files.look(place(tmp_path))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert (files.level, files.requests) == (None, ())
 
 
 def test_kernels_are_ahead_until_the_trace_of_the_last_step_is_written() -> None:

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 import traincope
 from tests.distributed.ranks.pool import Pool
@@ -34,18 +37,44 @@ def record(out: Path | None, directory: Path) -> str:
         return str(run.directory)
 
 
+@contextmanager
+def tcp_store(port: int, *, master: int = 0) -> Iterator[None]:
+    """Give the group a TCP store. The pool's is on disk."""
+    store = dist.TCPStore("127.0.0.1", port, 2, is_master=dist.get_rank() == master)
+    with default_store(dist.PrefixStore("job", store)):
+        yield
+
+
+def default_store(store: object) -> AbstractContextManager[object]:
+    """Replace the store of the default process group."""
+    return patch.object(distributed_c10d, "_get_default_store", lambda: store)
+
+
+def sockets_opened_by_a_rendezvous(out: Path, port: int) -> int | None:
+    """Return how many more sockets rank 0 has after it. The other rank's process holds the store's own sockets."""
+    with tcp_store(port, master=1):
+        before, rendezvous = num_sockets(), Rendezvous(out=out, root=out, identity=identify({}))
+        while rendezvous.poll() is None:
+            pass
+        after = num_sockets()
+        dist.barrier()
+    return after - before if dist.get_rank() == 0 else None
+
+
+def num_sockets() -> int:
+    return sum("socket:" in os.path.realpath(path) for path in Path("/proc/self/fd").iterdir())
+
+
 def keys(out: Path, variable: str, port: int | None) -> str | None:
     """Return the key that this rank passes to an agent. `port`: of a TCP store; None: the pool's store, on disk."""
     os.environ["TRAINCOPE_WITNESS"] = variable
     try:
         rendezvous = Rendezvous(out=out, root=out, identity=identify({}), witness=resolved_witness(Options()))
-        if port is not None:
-            store = dist.TCPStore("127.0.0.1", port, 2, is_master=dist.get_rank() == 0)
-            rendezvous._store = dist.PrefixStore("job", store)
-        place = None
-        while place is None:
-            place = rendezvous.poll()
-        dist.barrier()
+        with nullcontext() if port is None else tcp_store(port):
+            place = None
+            while place is None:
+                place = rendezvous.poll()
+            dist.barrier()
         return place.key
     finally:
         os.environ["TRAINCOPE_WITNESS"] = ""
@@ -114,6 +143,28 @@ def test_ranks_of_an_unnamed_job_share_rank_0s_run(tmp_path: Path, four_ranks: P
     assert [rank.rank for rank in read_run(run).ranks] == [0, 1, 2, 3]
 
 
+def test_no_connection_to_the_store_stays_open(tmp_path: Path, two_ranks: Pool) -> None:
+    assert two_ranks.run(sockets_opened_by_a_rendezvous, tmp_path / "run", free_port()) == [0, None]
+
+
+def test_the_file_of_a_store_is_removed_with_the_job_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch removes it when the last rank's store ends. The next job may have the same `init_method`."""
+    monkeypatch.setattr("traincope.record.session.rendezvous.process_group_rank", lambda: (0, 2))
+    file = tmp_path / "store"
+    stores = [dist.FileStore(str(file), 2) for _rank in range(2)]
+    rendezvous = Rendezvous(out=tmp_path / "run", root=tmp_path, identity=identify({}))
+    with default_store(dist.PrefixStore("job", stores[0])):
+        place = rendezvous.poll()
+    assert place is not None
+    assert place.launch is not None
+    stores.pop()
+    assert file.exists()
+    stores.pop()
+    assert not file.exists()
+
+
 def test_ranks_do_not_wait_for_a_late_rank_0_but_find_its_run(tmp_path: Path, two_ranks: Pool) -> None:
     two_ranks.run(record_with_rank_0_late, tmp_path / "run")
     records = read_run(tmp_path / "run")
@@ -173,14 +224,15 @@ def poll_without_answer(out: Path) -> tuple[int, int]:
     num_checks = 0
     if dist.get_rank() == 1:
         rendezvous = Rendezvous(out=out, root=out, identity=identify({}))
-        rendezvous._store = store = Counting()
-        for _ in range(200):
-            assert rendezvous.poll() is None
-        num_checks = store.num_checks
-        store.fails = True
-        rendezvous._num_polls = 0
-        for _ in range(200):
-            assert rendezvous.poll() is None
+        store = Counting()
+        with default_store(store):
+            for _ in range(200):
+                assert rendezvous.poll() is None
+            num_checks = store.num_checks
+            store.fails = True
+            rendezvous._num_polls = 0
+            for _ in range(200):
+                assert rendezvous.poll() is None
         return num_checks, store.num_checks - num_checks
     return 0, 0
 
@@ -209,7 +261,7 @@ def test_a_launch_whose_name_the_other_ranks_cannot_learn_has_none(
 ) -> None:
     monkeypatch.setattr("traincope.record.session.rendezvous.process_group_rank", lambda: (0, 2))
     rendezvous = Rendezvous(out=tmp_path / "run", root=tmp_path, identity=identify({}, run_id="one"))
-    rendezvous._store = dist.Store()  # has no methods of its own
-    place = rendezvous.poll()
+    with default_store(dist.Store()):  # it has no methods of its own
+        place = rendezvous.poll()
     assert place is not None
     assert (place.run_id, place.launch) == ("one", None)

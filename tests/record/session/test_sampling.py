@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincope.events import BLOCK_STEPS
-from traincope.record.session.sampling import MAX_HALVINGS, MIN_JUDGED_STEPS, Sampling, is_window, needed_halvings
+from traincope.record.session.sampling import (
+    FIRST_BLOCKS,
+    MAX_HALVINGS,
+    MIN_JUDGED_STEPS,
+    Sampling,
+    is_window,
+    needed_halvings,
+)
 
 WALL_NS = 10_000_000
 RUNS = st.text(max_size=8)
@@ -99,3 +106,33 @@ def test_a_training_whose_steps_grow_is_recorded_more_often() -> None:
         sampling.add(own_ns=400_000, wall_ns=100 * WALL_NS, detailed=True)
     sampling.is_window(0, seed="run")
     assert (rare, sampling.halvings) == (3, 0)
+
+
+def first_windows(own_ns: int, *, budget: float) -> list[int]:
+    """Windows among the first 40 blocks, if each step has this cost."""
+    sampling, drawn = Sampling(budget), []
+    for block in range(40):
+        if sampling.is_window(block, seed="run"):
+            drawn.append(block)
+        for _ in range(BLOCK_STEPS):
+            sampling.add(own_ns=own_ns if block in drawn else 0, wall_ns=WALL_NS, detailed=block in drawn)
+    return drawn
+
+
+def test_the_first_blocks_are_all_windows() -> None:
+    """1.5 ms in each of 84 steps are 0.13 s of the 3 s that the budget gives in ten minutes."""
+    drawn = first_windows(1_500_000, budget=0.005)
+    assert drawn[:FIRST_BLOCKS] == list(range(FIRST_BLOCKS))
+    assert len(drawn) < FIRST_BLOCKS + 8
+
+
+@pytest.mark.parametrize("budget", [0.0001, 0.00001, 0.0])
+def test_the_first_blocks_take_no_more_than_the_budget_of_ten_minutes(budget: float) -> None:
+    """A block costs 10.5 ms. The first steps are not judged."""
+    first = [block for block in first_windows(1_500_000, budget=budget) if block < FIRST_BLOCKS]
+    assert 10_500_000 * len(first) <= 600e9 * budget + 2 * 10_500_000
+    assert len(first) < FIRST_BLOCKS
+
+
+def test_where_detail_takes_a_fifth_of_a_step_the_first_blocks_are_drawn_like_others() -> None:
+    assert len([block for block in first_windows(WALL_NS // 5, budget=0.005) if block < FIRST_BLOCKS]) < 4

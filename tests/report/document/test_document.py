@@ -13,7 +13,7 @@ from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
     *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "energy", "comm", "bubble", "stragglers"),
-    *("slowdown", "faults", "hangs"),
+    *("slowdown", "host_shortages", "faults", "hangs"),
     *(
         "goodput",
         "reliability",
@@ -108,6 +108,7 @@ def test_memory_has_one_entry_per_rank_and_measure() -> None:
             "growth_bytes_per_step": 1.5,
             "leak": False,
             "exhausted_at_step": None,
+            "exhausted_in_ns": None,
         }
     ]
 

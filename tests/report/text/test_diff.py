@@ -14,7 +14,15 @@ from traincope.timeline import LedgerClock
 
 def moved(term: str, before: float, after: float, *, p: float | None = 0.5, path: float | None = None) -> TermChange:
     return TermChange(
-        term=term, before=before, after=after, steps=(40, 30), p=p, path_change=path, rank=None, rank_change=None
+        term=term,
+        before=before,
+        after=after,
+        steps=(40, 30),
+        p=p,
+        steps_needed=50 if p is None else None,
+        path_change=path,
+        rank=None,
+        rank_change=None,
     )
 
 
@@ -34,8 +42,6 @@ SLOWER = Diff(
     unseen=("launch_gap",),
     num_steps=(40, 30),
     sampled_steps=None,
-    block_steps=2,
-    num_blocks=(20, 15),
     threshold_ratio=0.02,
     settings=(Difference(family="versions", name="torch", before="2.12.0", after="2.13.0"),),
     new_findings=(),
@@ -56,7 +62,7 @@ def test_the_verdict_comes_first_then_changed_terms_then_other_differences() -> 
         "VERDICT  B is slower by 20.0 %: forward\n"
         "    mean step: 120 ms instead of 100 ms (95 % interval of the change: +18.0 ms to +22.0 ms)\n"
         "    probability of this difference by chance: p = 0.0005; evidence requires p <= 0.01\n"
-        "    compared: 40 and 30 steps, in blocks of 2 because steps depend on each other\n"
+        "    compared: 40 and 30 steps, each run in 10 blocks of consecutive steps\n"
         "\n"
         "WHAT CHANGED  means over ranks, outlier steps limited; * = evident change\n"
         "    term           A        B    change  of step  critical path  most on rank\n"
@@ -71,12 +77,27 @@ def test_the_verdict_comes_first_then_changed_terms_then_other_differences() -> 
 
 def test_without_evidence_no_run_is_called_slower() -> None:
     same = replace(SLOWER, judgement=Judgement.NO_EVIDENCE, terms=(moved("forward", 40 * MS, 41 * MS),), settings=())
-    text = shown(replace(same, step=moved("step", 100 * MS, 101 * MS), block_steps=1, interval=(-1.0 * MS, 3.0 * MS)))
+    text = shown(replace(same, step=moved("step", 100 * MS, 101 * MS), interval=(-1.0 * MS, 3.0 * MS)))
     assert "VERDICT  no evidence that the runs differ\n" in text
     assert "(95 % interval of the change: -1.00 ms to +3.00 ms)" in text
     assert "probability of this difference by chance: p = 0.5; evidence requires p <= 0.01\n" in text
     assert "WHAT ELSE DIFFERS  nothing in the records\n" in text
     assert "*" not in text.replace("* = evident change", "")
+
+
+def test_what_is_not_tested_says_how_many_steps_a_test_needs() -> None:
+    """A change from 10 to 56 ms is not called 'no evidence'."""
+    moved_most = moved("step", 10 * MS, 56 * MS, p=None)
+    few = replace(SLOWER, judgement=Judgement.NOT_TESTED, step=moved_most, interval=None)
+    few = replace(few, terms=(moved("forward", 10 * MS, 56 * MS, p=None),))
+    text = shown(few)
+    assert "VERDICT  not tested whether the runs differ: about 50 steps per run are needed\n" in text
+    assert "mean step: 56.0 ms instead of 10.0 ms\n" in text
+    assert "? forward  10.0 ms  56.0 ms" in text
+    assert "compared: 40 and 30 steps\n" in text
+    assert "no evidence" not in text
+    drifting = replace(SLOWER, terms=(moved("forward", 10 * MS, 56 * MS, p=None), SLOWER.terms[0]))
+    assert "?: too few steps, or steps that drift; about 50 steps per run are needed\n" in shown(drifting)
 
 
 def test_a_comparison_by_shares_has_its_reason() -> None:
@@ -98,10 +119,7 @@ def test_a_comparison_by_shares_has_its_reason() -> None:
 def test_the_document_has_every_number() -> None:
     document = diff_document(SLOWER)
     assert document["judgement"] == "slower"
-    assert (document["before"], document["after"]["blocks"]) == (
-        {"id": "demo-7f3a", "ranks": 2, "steps": 40, "sampled_steps": None, "clock": "host", "blocks": 20},
-        15,
-    )
+    assert document["before"] == {"id": "demo-7f3a", "ranks": 2, "steps": 40, "sampled_steps": None, "clock": "host"}
     assert document["step"]["change_ratio"] == 0.2
     assert document["movers"] == ["forward"]
     assert document["terms"][0] == {
@@ -112,6 +130,7 @@ def test_the_document_has_every_number() -> None:
         "change_ratio": 0.2,
         "steps": [40, 30],
         "p": 0.001,
+        "steps_needed": None,
         "evident": True,
         "path_change": 40 * MS,
         "rank": 3,
@@ -123,7 +142,7 @@ def test_the_document_has_every_number() -> None:
 def test_the_steps_behind_terms_that_only_windows_show_are_printed() -> None:
     exact = moved("data_wait", 0, 0)
     text = re.sub(r"\s+", " ", shown(replace(SLOWER, terms=(*SLOWER.terms, exact), sampled_steps=(12, 9))))
-    assert "compared: 40 and 30 steps, in blocks of 2 because steps depend on each other" in text
+    assert "compared: 40 and 30 steps, each run in 10 blocks of consecutive steps" in text
     assert "step, data_wait, gc are of all these steps" in text
     assert "other terms are from 12 and 9 steps in windows, weighted by the steps that a window stands for" in text
     assert diff_document(replace(SLOWER, sampled_steps=(12, 9)))["after"]["sampled_steps"] == 9

@@ -1,4 +1,4 @@
-"""The first screen fits 100 columns and 45 rows; the brief is one line of numbers and one line per finding."""
+"""The first screen fits 100 columns and 45 rows; the brief is one line of numbers and the first finding."""
 
 import io
 from pathlib import Path
@@ -54,12 +54,14 @@ def test_a_run_without_steps_has_a_verdict_and_unknown_numbers() -> None:
     assert not any(line.startswith("WHERE THE TIME WENT") for line in lines)
 
 
-def test_the_brief_has_one_line_per_finding_with_what_to_do() -> None:
+def test_the_brief_has_the_first_finding_with_its_evidence_and_what_to_do() -> None:
     file = io.StringIO()
     render_brief(analysis(), Console(file=file, width=40))
-    numbers, finding = file.getvalue().splitlines()
+    numbers, finding, todo = file.getvalue().splitlines()
     assert numbers.startswith("mean step 100 ms, tokens/s unknown")
-    assert finding == "pipeline bubble (saves 8.9 %): Use 8 microbatches: theory falls to 11.1 %."
+    assert finding.startswith("pipeline bubble (saves 8.9 %): ")
+    assert "of step time" in finding
+    assert todo.startswith("do: Use 8 microbatches: theory falls to 11.1 %")
 
 
 def sampled_analysis() -> traincope.Analysis:

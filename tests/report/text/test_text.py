@@ -1,8 +1,10 @@
 import io
 import re
+from pathlib import Path
 
 from rich.console import Console
 
+import traincope
 from tests.report.example import END_NS, MS, START_NS, analysis, document, without_steps
 from traincope.explanations import explanations
 from traincope.report.document.document import to_document
@@ -56,6 +58,8 @@ RECORDING
     excluded from all averages as warm-up: step 0
     one clock for all ranks
 """
+
+RESTART = Path(__file__).parents[3] / "sample_runs" / "restart"
 
 
 def shown(document: Document, *, width: int = 80, terminal: bool = False) -> str:
@@ -283,6 +287,7 @@ def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> N
             "growth_bytes_per_step": 2048.0 * rank,
             "leak": rank == 1,
             "exhausted_at_step": None,
+            "exhausted_in_ns": None,
         }
         for rank in (0, 1)
     ]
@@ -306,6 +311,7 @@ def test_memory_shows_what_the_fullest_rank_uses_it_for() -> None:
             "growth_bytes_per_step": None,
             "leak": False,
             "exhausted_at_step": None,
+            "exhausted_in_ns": None,
         }
     ]
     known["memory_split"] = [
@@ -363,6 +369,18 @@ def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
     job["goodput"].update(steps_lost=None, lost_ns=None, reason=why, productive_ns=None, productive_ratio=None)
     job["goodput"].update(steps_skipped=None, skipped_ns=None)
     assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; start-up 2.00 s; " in shown(job, width=150)
+
+
+def test_goodput_lists_all_attempts_with_the_ends_of_the_earlier_ones() -> None:
+    restarted = to_document(traincope.analyze(traincope.open_run(RESTART)))
+    section = shown(restarted, width=150).partition("GOODPUT")[2].partition("DATA ORDER")[0].splitlines()
+    assert section[-2:] == [
+        "    attempt 0: 13 steps in 15.1 s; rank 1 was killed (signal 9)",
+        "    attempt 1: 13 steps in 6.11 s; the other sections describe it",
+    ]
+    before = restarted["goodput"]["attempts"][0]
+    restarted["goodput"]["attempts"][:1] = [{**before, "attempt": number} for number in range(20)]
+    assert "    13 earlier attempts (see --format json)\n    attempt 13: " in shown(restarted, width=150)
 
 
 def test_everything_that_makes_the_report_doubtful_is_named() -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import threading
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from tests.distributed.ranks.pool import Pool
 from tests.live.processes import until
 from tests.live.recorded import rank_of
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
-from traincope.store.job.flight import REQUEST, Flight, FlightEntry, flight_address, read_flight
+from traincope.store.job.bell import ring
+from traincope.store.job.flight import Flight, FlightEntry, read_flight
 from traincope.store.job.manifests import read_rank_info
-from traincope.store.job.process import Process
-from traincope.store.layout import FLIGHT_FILE, RANK_FILE
+from traincope.store.layout import BELL_FILE, FLIGHT_FILE, RANK_FILE
 
 ENTRY = {
     "process_group": ["0", "default_pg"],
@@ -117,21 +116,14 @@ def test_a_run_that_ends_by_an_exception_leaves_its_collectives(two_ranks: Pool,
 
 
 def end_and_leave_nothing(out: str) -> tuple[list[str], bool]:
-    """Returns the threads of ours after the run, and whether the address is free again."""
+    """Returns the threads of ours after the run, and whether its bell is gone."""
     with traincope.run(out) as run:
         run.step()
-    process = Process.this()
-    assert process is not None
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
-        try:
-            asking.sendto(REQUEST, flight_address(process))
-            free = False
-        except ConnectionRefusedError:
-            free = True
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("traincope")], free
+    gone = not (rank_of(Path(out), dist.get_rank()) / BELL_FILE).exists()
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("traincope")], gone
 
 
-def test_the_thread_and_its_address_end_with_the_run(two_ranks: Pool, tmp_path: Path) -> None:
+def test_the_thread_and_its_bell_end_with_the_run(two_ranks: Pool, tmp_path: Path) -> None:
     assert two_ranks.run(end_and_leave_nothing, str(tmp_path / "run")) == [([], True)] * 2
 
 
@@ -145,11 +137,8 @@ def fork_and_go_on(out: str) -> tuple[str, str]:
         child = os.fork()
         if child == 0:
             signal.pause()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
-            process = Process.this()
-            assert process is not None
-            asking.sendto(REQUEST, flight_address(process))
         directory = rank_of(Path(f"{out}-1"), dist.get_rank())
+        ring(directory / BELL_FILE)
         until(lambda: (directory / FLIGHT_FILE).exists(), "the answer")
     with traincope.run(f"{out}-2") as run:
         dist.barrier()  # a rank whose run ends before rank 0 begins its own has an attempt of its own
@@ -160,5 +149,5 @@ def fork_and_go_on(out: str) -> tuple[str, str]:
     return states[0], states[1]
 
 
-def test_a_forked_child_neither_ends_the_answers_nor_keeps_the_address(two_ranks: Pool, tmp_path: Path) -> None:
+def test_a_forked_child_does_not_end_the_answers(two_ranks: Pool, tmp_path: Path) -> None:
     assert two_ranks.run(fork_and_go_on, str(tmp_path / "run")) == [("on", "on")] * 2

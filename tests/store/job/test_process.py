@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.live.processes import until
 from traincope.store.job.process import Process
 
 OWN = "import json, sys; from traincope.store.job.process import Process; "
@@ -64,3 +65,48 @@ def test_another_boot_or_container_is_unknown(change: dict[str, object]) -> None
 @pytest.mark.parametrize("raw", [None, [], {}, {"pid": "7"}, {**this().as_json(), "boot_id": 1}])
 def test_a_damaged_or_missing_process_is_none(raw: object) -> None:
     assert Process.read(raw) is None
+
+
+WAITS = {
+    "a lock that nothing releases": ("lock.acquire()", True),
+    "a lock with a time limit": ("lock.acquire(timeout=100)", False),
+    "a sleep": ("time.sleep(100)", False),
+    "a child process": ("subprocess.run(['sleep', '100'])", False),
+    "a thread that sleeps": ("start(time.sleep, 100).join()", False),
+    "a thread at the same lock": ("start(lock.acquire); lock.acquire()", True),
+    "a lock, next to a thread that wakes up by itself": ("start(time.sleep, 100); lock.acquire()", False),
+    "a lock, next to a thread of the recorder": ("start(watch); lock.acquire()", True),
+    "a lock, with an alarm": ("signal.signal(signal.SIGALRM, print); signal.alarm(100); lock.acquire()", False),
+    "a lock of several processes": ("shared = multiprocessing.Lock(); shared.acquire(); shared.acquire()", False),
+}
+WAITING = """
+import multiprocessing, signal, subprocess, sys, threading, time
+from traincope.store.job.process import name_this_thread
+def start(*call):
+    thread = threading.Thread(target=call[0], args=call[1:], daemon=True)
+    thread.start()
+    return thread
+def watch():
+    name_this_thread()
+    time.sleep(100)
+lock = threading.Lock()
+lock.acquire()
+print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("wait", "locked"), WAITS.values(), ids=WAITS)
+def test_only_a_process_all_of_whose_threads_wait_for_locks_cannot_go_on(wait: str, *, locked: bool) -> None:
+    command = [sys.executable, "-c", WAITING + wait]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as waiting:
+        try:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "ready\n"
+            process = Process.of(waiting.pid)
+            assert process is not None
+            until(lambda: process.wait_channel() not in ("", "0"), "the wait")
+            if locked:
+                until(process.is_locked, "all threads to wait")
+            assert process.is_locked() is locked
+        finally:
+            os.killpg(waiting.pid, signal.SIGKILL)

@@ -40,8 +40,10 @@ from tests.virtual_gpu.device import VirtualDevice
 from tests.virtual_gpu.machine import Host, execute
 from traincope.events import CLEAN, Flag, Kind
 from traincope.record.communication import waits as waits_module
+from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.groups import KnownGroup
-from traincope.record.communication.pending import Issued, Pending
+from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.pending import Issued
 from traincope.record.communication.waits import Waits
 from traincope.record.compute import phases as phases_module
 from traincope.record.compute.checkpoints import Checkpoints
@@ -392,7 +394,7 @@ def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, fold
     recorder.detailed = True
     recorder.between_detailed_steps(lambda: recorder.steps.is_detailed(requested=False))
     phases, collector = Phases(), GarbageCollection()
-    waits = Waits(Pending(), phases)
+    waits = Waits(Collectives(Meshes()), phases)
     installed = (waits, phases, PipelineActions(phases), DataLoading(phases), Checkpoints(phases), collector)
     hooks = _Hooks(phases=phases, waits=waits, collector=collector)
     host = clock.host = _RecordedHost(program, recorder, hooks, clock, rank=rank, num_ranks=ranks)

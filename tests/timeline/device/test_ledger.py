@@ -184,11 +184,11 @@ def test_all_kernels_of_a_graph_have_the_launch_of_the_graph() -> None:
     assert ledger_of(trace(*rows)) == {0: {"forward": 20, "launch_gap": 5, "kernel_wait": 2 + 3}}
 
 
-def test_a_kernel_without_its_launch_has_no_phase() -> None:
+def test_a_kernel_without_its_launch_has_no_phase_and_no_cause_of_idle_time() -> None:
     program = Program()
     program.step(0, 0, 30)
     program.range("## forward ##", 0, 30)
-    assert ledger_of(trace(*program.rows, _kernel(10, 30, of=99))) == {0: {"launch_gap": 10, "other_compute": 20}}
+    assert ledger_of(trace(*program.rows, _kernel(10, 30, of=99))) == {0: {"unattributed": 10, "other_compute": 20}}
 
 
 def test_without_marks_the_steps_lie_between_those_of_the_optimizer() -> None:

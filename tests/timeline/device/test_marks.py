@@ -22,8 +22,10 @@ from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.events import CLEAN, Flag, Kind, Phase
 from traincope.record.communication import waits as waits_module
+from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.groups import KnownGroup
-from traincope.record.communication.pending import Issued, Pending
+from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.pending import Issued
 from traincope.record.communication.waits import Waits
 from traincope.record.compute import phases as phases_module
 from traincope.record.compute.data import DataLoading
@@ -87,6 +89,8 @@ class Training:
         self.in_backward: Callable[[], None] = lambda: None
         self.before_forward: Callable[[], None] = lambda: None
         self.after_step: Callable[[torch.nn.Module, torch.Tensor], None] = lambda *_: None
+        self.model = _Model(self)
+        self.sgd = _Optimizer(self.model.parameters(), training=self)
 
     def work(self, host_us: int, kernel_us: int) -> None:
         self.gpu.launch(self.host.now_ns, self.device.stream, kernel_us * US)
@@ -96,8 +100,8 @@ class Training:
         self.host.now_ns += us * US
 
     def run(self, num_steps: int = STEPS) -> None:
-        model, batches = _Model(self), iter(DataLoader(_Batches(self), batch_size=None))
-        optimizer = _Optimizer(model.parameters(), training=self)
+        model, optimizer = self.model, self.sgd
+        batches = iter(DataLoader(_Batches(self), batch_size=None))
         for _ in range(num_steps):
             batch = next(batches)
             self.before_forward()
@@ -201,7 +205,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traini
     recorder = Recorder(tmp_path / "run", root=tmp_path, identity=identity, disk_budget_bytes=1 << 22)
     recorder.add_group(key="0", axis="dp", rule="mesh", ranks=(0, 1))
     phases = Phases()
-    waits, data = Waits(Pending(), phases), DataLoading(phases)
+    waits, data = Waits(Collectives(Meshes()), phases), DataLoading(phases)
     blocks = Blocks()
     Probes(recorder, (waits, phases, data), level=1, sampling=blocks).install()
     made = Training(host, recorder, gpu, device, waits, blocks)
@@ -454,6 +458,7 @@ def test_a_device_that_fails_is_marked_no_longer(
     """Queries of events fail from some step on, three times in a row. The training, and the host's records, go on."""
     marks = training.waits.device
     assert marks is not None
+    monkeypatch.setattr(marks, "_started", True)  # its own thread never begins: this test does what that thread does
     training.run(num_good)
     training.sleep(1_000)
     training.host.polling = True

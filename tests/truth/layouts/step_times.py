@@ -54,8 +54,7 @@ class Row:
         return self.prediction.expected_seconds / self.measured - 1
 
     def __str__(self) -> str:
-        bounds = f"{self.prediction.best_seconds:.2f} to {self.prediction.worst_seconds:.2f}"
-        times = f"{self.measured:.2f} s | {self.prediction.expected_seconds:.2f} s | {bounds}"
+        times = f"{self.measured:.2f} s | {self.prediction.expected_seconds:.2f} s"
         return f"| {self.name} | {self.ranks} | {times} | {self.error:+.1%} |"
 
 
@@ -101,7 +100,7 @@ def predicted(training: Training, *, like: Analysis, text: str) -> Prediction:
 
 def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
-    print("| layout | ranks | measured | predicted | bounds in s | error |\n|---|---|---|---|---|---|", flush=True)
+    print("| layout | ranks | measured | predicted | error |\n|---|---|---|---|---|", flush=True)
     found = []
     for row in rows():
         print(row, flush=True)

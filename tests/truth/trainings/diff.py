@@ -17,8 +17,8 @@ from tests.truth.trainings.what_if import NAMED, WITHIN, Effect, run
 from tests.truth.trainings.workloads import MS, Workload
 from traincope.analysis import Judgement, diff
 
-STEPS = 9
-"""8 count; fewer than 5 would give no judgement."""
+STEPS = 57
+"""The first warms up. Fewer than 50 would not be tested."""
 EVEN = NAMED["ddp: even"]
 
 

@@ -7,6 +7,7 @@ latency per step, and seconds per byte. Two changes are of the engine's own layo
 training runs three times, and the run of median step counts. `noise` is that of `what_if.py`.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from tests.distributed.ranks.pool import Pool
 from tests.truth.layouts.trainings import TEXT, Training, slept, train
 from tests.truth.machines.links import SlowLinks
 from tests.truth.pipelines.cases import Case
-from tests.truth.pipelines.lateness import Sleeper
+from tests.truth.pipelines.lateness import DISTURBED, Sleeper
 from tests.truth.rows import Row
 from tests.truth.trainings.training import WIDTH, Layer
 from tests.truth.trainings.what_if import FULL, NAMED, Effect, run
@@ -162,7 +163,7 @@ def effect(pool: Pool, training: Workload | Case | Split | Training, directory: 
             text.write_text(TEXT)
             pool.run(train, training, str(text), str(directory))
     analysis = traincope.analyze(traincope.open_run(directory))
-    return Effect(analysis, sleeper.late_ratio, disturbed=False)
+    return Effect(analysis, sleeper.late_ratio, disturbed=sleeper.late_ratio > DISTURBED)
 
 
 def predicted_rows() -> Iterator[Row]:
@@ -179,7 +180,10 @@ def predicted_rows() -> Iterator[Row]:
                 )
                 for round_ in range(ROUNDS)
             ]
-            yield row(change, *map(_middle, zip(*rounds, strict=True)))
+            before, after = map(_middle, zip(*rounds, strict=True))
+            if before.disturbed or after.disturbed:
+                print(f"{change.title}: disturbed by other processes; run it on an idle machine", file=sys.stderr)
+            yield row(change, before, after)
 
 
 def _middle(effects: Sequence[Effect]) -> Effect:

@@ -62,7 +62,7 @@ def test_the_first_page_stands_on_rows_and_says_so(library: Library) -> None:
     assert opened.summary is not None
     assert (opened.document, opened.tiles) == (None, None)
     assert [(found["kind"], found["ranks"]) for found in opened.summary["verdict"]] == [
-        ("hang", [2]),
+        ("stall", [2]),
         ("straggler", [1]),
     ]
     lines = texts(list(rows_page.render(asked(library), opened.summary)))
@@ -71,7 +71,7 @@ def test_the_first_page_stands_on_rows_and_says_so(library: Library) -> None:
         "other pages need all events. "
     )
     assert lines[1] == "Read all events of 4 ranks"
-    assert {"1. Hang", "2. Straggler", "forward", "57.5 %"} <= set(lines)
+    assert {"1. Stall", "2. Straggler", "forward", "57.5 %"} <= set(lines)
 
 
 def test_nothing_more_is_read_unless_asked_for(library: Library) -> None:
@@ -140,7 +140,7 @@ def test_a_failed_reading_of_events_leaves_the_rows_and_is_not_repeated(library:
         lines = shown(library, page)
         assert lines[0] == failure
         assert "Read all events of 4 ranks" in lines
-    assert "1. Hang" in shown(library, PAGES[0])
+    assert "1. Stall" in shown(library, PAGES[0])
     library.ask_for_events(0)
     assert (library.busy, library.is_reading_events(0), library[0].failed_request) == (False, False, 1)
     segment = next(library[0].path.glob("attempt-*/rank-*/main-*.seg"))

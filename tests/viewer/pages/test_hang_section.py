@@ -30,7 +30,7 @@ def test_the_culprit_its_line_and_what_to_do_are_shown() -> None:
     assert (pairs["culprits"], pairs["victims"], pairs["in"]) == ("rank 1", "rank 0", "all_reduce on dp")
     assert (pairs["stood at"], pairs["step"], pairs["kind"]) == ("train.py:9", "5", "stuck, confidence high")
     assert (pairs["lasted"], pairs["noticed by the agent"]) == ("34.0 s at least", "after 34.0 s")
-    assert pairs["Do: "] == "Look at train.py:9 (process 1001 on host-boot)."
+    assert pairs["Do: "] == "Look at train.py:9 (process 1001 on host-boot). It may go on by itself."
     assert "wait (threading.py:327)\nload (train.py:9)\nmain (train.py:41)" in lines
     (link,) = links
     assert f"at={LAST_NS}" in link

@@ -33,6 +33,7 @@ def test_a_run_in_windows_has_the_terms_of_all_steps_with_their_intervals(
 ) -> None:
     monkeypatch.setenv("TRAINCOPE_BUDGET", "")
     monkeypatch.setattr(sampling, "needed_halvings", lambda *_, **__: 2)
+    monkeypatch.setattr(sampling, "FIRST_BLOCKS", 0)
     model = torch.nn.Linear(8, 8)
     with traincope.run(tmp_path / "run", agent=False) as run:
         for _ in range(16 * BLOCK_STEPS):

@@ -23,6 +23,8 @@ class AmbiguousWait(StrEnum):
     """Reason why wait cannot be separated from transfer. The value is the spelling in JSON."""
 
     RECORDS_MISSING = "records_missing"
+    NOT_MATCHED = "not_matched"
+    """Only for traces: they do not show which kernels of other ranks are of the same collective."""
     NEVER_WAITED_FOR = "never_waited_for"
     CLOCKS = "clocks"
     NOT_REPLAYED = "not_replayed"
@@ -33,6 +35,7 @@ class AmbiguousWait(StrEnum):
 
 WHY = {
     AmbiguousWait.RECORDS_MISSING: "records of their peers are missing",
+    AmbiguousWait.NOT_MATCHED: "the traces do not show which kernels of other ranks belong to the same collective",
     AmbiguousWait.NEVER_WAITED_FOR: "a peer never waited for its part, so the end of that part is unknown",
     AmbiguousWait.CLOCKS: "the clocks of their hosts are not known well enough",
     AmbiguousWait.NOT_REPLAYED: "some stage has no actions recorded in these steps",
@@ -96,6 +99,9 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
     lengths_ns = records["end_ns"] - records["start_ns"]
     transfer_starts = _transfer_starts(rank, instance, instances=instances)
     cause = _causes(instance, transfer_starts, lengths_ns, instances=instances)
+    unmatched = np.array([not group.matched for group in rank.groups] + [False])
+    unmatched = unmatched[np.minimum(records["group"], len(rank.groups))]
+    cause[unmatched & (cause == code(AmbiguousWait.RECORDS_MISSING))] = code(AmbiguousWait.NOT_MATCHED)
     start, end = slices.start_ns[at], slices.end_ns[at]
     wait = np.where(cause[of] == SPLIT, np.clip(transfer_starts[of], start, end) - start, 0)
     axes, axis = _encode(records["group"], [group.axis for group in rank.groups], lost="group")

@@ -2,7 +2,7 @@
 
 wall = forward + backward + recompute + optimizer + other_compute + sum over axes of (exposed_transfer[axis] +
 exposed_wait[axis]) + bubble.schedule + bubble.imbalance + bubble.jitter + exposed_memory +
-data_wait + job_wait + checkpoint_stall + gc + compile + sync + launch_gap + kernel_wait + unattributed
+data_wait + job_wait + objects + checkpoint_stall + gc + compile + sync + launch_gap + kernel_wait + unattributed
 
 Evaluation is not a term: it is excluded from the wall time of a step.
 """
@@ -20,6 +20,7 @@ PHASE_TERMS = {
     Phase.OPTIMIZER: "optimizer",
     Phase.DATA_WAIT: "data_wait",
     Phase.JOB_WAIT: "job_wait",
+    Phase.OBJECTS: "objects",
     Phase.CHECKPOINT_STALL: "checkpoint_stall",
     Phase.EVALUATION: "evaluation",
     Phase.GC: "gc",
@@ -36,12 +37,13 @@ ACTION_TERMS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward
 OTHER_COMPUTE = PHASE_TERMS[Phase.OTHER_COMPUTE]
 """A GPU's compute of unknown phase. A host has none: its compute is in a phase or unattributed."""
 JOB_WAIT = PHASE_TERMS[Phase.JOB_WAIT]
-ONLY_IF_RECORDED = frozenset({OTHER_COMPUTE, JOB_WAIT})
+OBJECTS = PHASE_TERMS[Phase.OBJECTS]
+ONLY_IF_RECORDED = frozenset({OTHER_COMPUTE, JOB_WAIT, OBJECTS})
 """Terms that most runs lack. A run without such time does not list them."""
 COMPUTE = ("forward", "backward", "recompute", "optimizer", OTHER_COMPUTE)
 BUBBLE = ("bubble.schedule", "bubble.imbalance", "bubble.jitter")
 AFTER_BUBBLE = (
-    *("exposed_memory", "data_wait", "job_wait", "checkpoint_stall", "gc", "compile", "sync"),
+    *("exposed_memory", "data_wait", "job_wait", "objects", "checkpoint_stall", "gc", "compile", "sync"),
     *("launch_gap", "kernel_wait"),
 )
 EVERY_STEP = ("data_wait", "job_wait", "checkpoint_stall", "gc")

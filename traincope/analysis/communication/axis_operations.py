@@ -16,7 +16,9 @@ from traincope.timeline import Instances
 from traincope.timeline.intervals.numbering import UNKNOWN, Numbering
 from traincope.topology import axis_order
 
-ALL_TO_ALL = "all_to_all"
+ALL_TO_ALL, BARRIER = "all_to_all", "barrier"
+MAY_BE_EMPTY = (ALL_TO_ALL, "send_recv")
+"""Operations of which some messages of a run may have no bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class AxisOperation:
     count: int
     """Number of ranks' parts: an all-reduce of 4 ranks counts 4."""
     num_bytes: int | None
-    """None if the records do not contain sizes: they come from a table of operations."""
+    """None if the size of some part is unknown: a table of operations has none, a trace not always."""
     transfer_ns: int
     """On the wire, hidden or not, as `transfers` defines it."""
     wait_ns: int
@@ -63,6 +65,8 @@ class AxisOperation:
     """Stall time of the training thread: wait and transfer together."""
     bus_bandwidth: float | None
     """Bytes per second; None if no transfer is known exactly."""
+    largest_group: int = 0
+    """Number of members of the largest group; 0 if torch does not know them."""
     message_imbalance: MessageImbalance | None = None
     """Only for an all-to-all in which some ranks send more than others."""
     sizes: tuple[MessageSize, ...] = ()
@@ -77,11 +81,12 @@ def communication(
     *,
     wire: Transfers,
     ledger: Ledger,
-    sized: bool = True,
+    imported: bool = False,
 ) -> tuple[AxisOperation, ...]:
     """Sum communication by (axis, operation): axes in table order, the most exposed operation of each first.
 
-    `stall_totals` are the stalls of each rank's training thread in counted steps. `sized`: the records contain sizes.
+    `stall_totals` are the stalls of each rank's training thread in counted steps. Records of an `imported` run
+    contain 0 for an unknown size.
     """
     counted = np.flatnonzero(counted_parts(instances, ledger))
     exposed, contentions = _exposed(stall_totals), contention(instances, wire, counted)
@@ -92,9 +97,15 @@ def communication(
         axis, operation = divmod(kind, len(instances.operations))
         names = instances.axes[axis], instances.operations[operation]
         row = _row(instances, counted[kinds == kind], wire, exposed[names], names=names)
-        num_bytes = row.num_bytes if sized else None
+        num_bytes = None if imported and _is_unsized(instances, counted[kinds == kind], names[1]) else row.num_bytes
         rows.append(replace(row, contention=contentions.get(names, ()), num_bytes=num_bytes))
     return tuple(sorted(rows, key=lambda row: (axis_order(row.axis), -row.exposed_ns, row.operation)))
+
+
+def _is_unsized(instances: Instances, chosen: Ints, operation: str) -> bool:
+    """Return whether a size is unknown. Messages may be empty, and a barrier sends none."""
+    unknown = instances.parts.num_bytes[chosen] == 0
+    return operation != BARRIER and bool(unknown.all() if operation in MAY_BE_EMPTY else unknown.any())
 
 
 @dataclass(slots=True)
@@ -116,6 +127,7 @@ def _row(
         wait_ns=exposed.wait_ns,
         exposed_ns=exposed.total_ns,
         bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
+        largest_group=int(instances.parts.group_size[chosen].max()),
         message_imbalance=_message_imbalance(instances, chosen, operation=operation),
         sizes=tuple(_sizes(instances, chosen, wire, operation)),
     )

@@ -5,29 +5,23 @@ if both runs give their tokens. Otherwise only shares of a step are compared, an
 are means over the ranks. On the critical path a slow rank shows in what it does, not in the ranks that wait for it.
 
 If a run is recorded in windows, the step and the terms that every step records are compared over all steps. The other
-terms are compared by the means of windows, with the number of steps that each window stands for as weight. These are
-two tests, so their p are doubled (Bonferroni).
+terms are compared by the means of windows, with the number of steps that each window stands for as weight.
+
+The judgement rests on the step alone, at LEVEL. With many terms, the chance that any of them changes by luck must be no
+larger than with one, so their p are corrected for their number (`significance.adjusted`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from math import ceil
 
 import numpy as np
 
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.diff.series import StepSeries, by_window, every_step, step_series, tokens_per_step
 from traincope.analysis.diff.settings import Difference, differences
-from traincope.analysis.diff.significance import (
-    MIN_BLOCKS,
-    Blocks,
-    Significance,
-    block_length,
-    blocks,
-    compare,
-    location,
-)
+from traincope.analysis.diff.significance import Comparison, adjusted, compare, location
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.arrays import Floats
 from traincope.errors import EmptyRunError
@@ -79,7 +73,8 @@ class Judgement(StrEnum):
     """The runs differ, but by less than the requested share."""
     NO_EVIDENCE = "no evidence"
     """The runs differ no more than steps of one run do."""
-    TOO_FEW = "too few steps"
+    NOT_TESTED = "not tested"
+    """Too few steps, or steps that depend on each other for too long."""
     OTHER_WORK = "other work"
     """The runs do different work per step; only shares are compared."""
 
@@ -94,7 +89,9 @@ class TermChange:
     steps: tuple[int, int]
     """Number of steps of each run that it stands on."""
     p: float | None
-    """Probability of so large a change by chance, over all terms; None: too few steps."""
+    """Probability of so large a change by chance; of a term, over all terms. None: not tested."""
+    steps_needed: int | None
+    """About as many steps of each run would be tested; None: tested."""
     path_change: float | None
     """Change of its time on the critical path; None if one of the runs has none."""
     rank: int | None
@@ -123,7 +120,7 @@ class Diff:
     step: TermChange
     """All terms together; with the basis SHARE it is 1 in both."""
     interval: tuple[float, float] | None
-    """95 % interval of the step's change."""
+    """95 % interval of the step's change; None: not tested, or only shares are compared."""
     terms: tuple[TermChange, ...]
     """Terms of both runs, in the order of the ledger."""
     unseen: tuple[str, ...]
@@ -131,9 +128,6 @@ class Diff:
     num_steps: tuple[int, int]
     sampled_steps: tuple[int, int] | None
     """Number of steps behind the terms that only windows show; None: neither run is recorded in windows."""
-    block_steps: int
-    """Consecutive steps that are compared as one block, because they depend on each other."""
-    num_blocks: tuple[int, int]
     threshold_ratio: float
     settings: tuple[Difference, ...]
     new_findings: tuple[Finding, ...]
@@ -174,27 +168,22 @@ def diff(before: Analysis, after: Analysis, *, threshold_ratio: float = DEFAULT_
     basis, reason = _basis(before, after)
     order, unseen = _terms(before, after)
     pairs = _pairs(before, after, order, basis=basis)
-    tested = [pair.significance() for pair in pairs]
-    step, *terms = (
-        change
-        for pair, significance in zip(pairs, tested, strict=True)
-        for change in pair.changes(significance, tests=len(pairs))
-    )
-    significance = tested[0]
+    whole, *tested = ((pair, name, pair.test(name)) for pair in pairs for name in pair.names)
+    step = pairs[0].change(STEP, whole[2], p=whole[2].p)
+    corrected = adjusted([comparison.p for _, _, comparison in tested])
+    terms = [pair.change(name, comparison, p=p) for (pair, name, comparison), p in zip(tested, corrected, strict=True)]
     return Diff(
         before=before,
         after=after,
-        judgement=_judgement(basis, significance, threshold_ratio),
+        judgement=_judgement(basis, whole[2], threshold_ratio),
         basis=basis,
         reason=reason,
         step=step,
-        interval=None if significance is None or basis is Basis.SHARE else significance.interval,
+        interval=None if basis is Basis.SHARE else whole[2].interval,
         terms=tuple(sorted(terms, key=lambda term: order.index(term.term))),
         unseen=unseen,
         num_steps=pairs[0].steps,
         sampled_steps=pairs[1].steps if len(pairs) > 1 else None,
-        block_steps=pairs[0].block_steps,
-        num_blocks=(len(pairs[0].blocks[0]), len(pairs[0].blocks[1])),
         threshold_ratio=threshold_ratio,
         settings=differences(before.timeline, after.timeline),
         new_findings=_new_findings(before, after),
@@ -211,43 +200,38 @@ class _Pair:
     steps: tuple[int, int]
     """Number of steps in each series."""
     names: tuple[str, ...]
-    """`step`, if these series give it, and terms."""
-    block_steps: int
-    """Entries per block."""
+    """`step` first, if these series give it; then terms."""
 
-    @cached_property
-    def blocks(self) -> tuple[Blocks, Blocks]:
-        """Blocks of each run: the step in the first column, then the terms."""
-        return self._blocks(0, self.block_steps), self._blocks(1, self.block_steps)
+    def test(self, name: str) -> Comparison:
+        """Test the difference of the step or a term."""
+        before, after = (series.wall_ns if name == STEP else _term(series, name) for series in self.series)
+        return compare(before, after, (self.series[0].weights, self.series[1].weights))
 
-    def _blocks(self, which: int, length: int) -> Blocks:
-        series = self.series[which]
-        none = np.zeros(len(series))
-        columns = [series.wall_ns, *(series.terms.get(name, none) for name in self.names if name != STEP)]
-        return blocks(np.stack(columns, axis=1), length, series.weights)
+    def change(self, name: str, comparison: Comparison, *, p: float | None) -> TermChange:
+        """Change of the step or a term. `p` is corrected for the number of tests."""
+        rank, rank_change = _most_changed(name, self.series)
+        return TermChange(
+            term=name,
+            before=comparison.before,
+            after=comparison.after,
+            steps=self.steps,
+            p=p,
+            steps_needed=self._steps(comparison.entries_needed),
+            path_change=_path_change(name, self.detailed),
+            rank=rank,
+            rank_change=rank_change,
+        )
 
-    def significance(self) -> Significance | None:
-        """Test the difference; None: too few blocks."""
-        before, after = self.blocks
-        return compare(before, after) if min(len(before), len(after)) >= MIN_BLOCKS else None
+    def _steps(self, entries: int | None) -> int | None:
+        """Steps that so many entries of a series hold."""
+        if entries is None:
+            return None
+        return max(ceil(entries * steps / len(series)) for series, steps in zip(self.series, self.steps, strict=True))
 
-    def changes(self, significance: Significance | None, *, tests: int) -> Iterator[TermChange]:
-        """Change of each name, in order. `tests` is the number of pairs that are tested."""
-        taken = [self._blocks(at, min(self.block_steps, len(self.series[at]))).location.tolist() for at in (0, 1)]
-        terms = [name for name in self.names if name != STEP]
-        for name in self.names:
-            at = 0 if name == STEP else 1 + terms.index(name)
-            rank, rank_change = _most_changed(name, self.series)
-            yield TermChange(
-                term=name,
-                before=taken[0][at],
-                after=taken[1][at],
-                steps=self.steps,
-                p=None if significance is None else min(1.0, float(significance.p[at]) * (tests if at else 1)),
-                path_change=_path_change(name, self.detailed),
-                rank=rank,
-                rank_change=rank_change,
-            )
+
+def _term(series: StepSeries, name: str) -> Floats:
+    """Series of a term; 0 in a run without it."""
+    return series.terms.get(name, np.zeros(len(series)))
 
 
 def _pairs(before: Analysis, after: Analysis, names: Sequence[str], *, basis: Basis) -> tuple[_Pair, ...]:
@@ -286,7 +270,6 @@ def _pair(
         detailed=scaled(detailed),
         steps=(len(of[0]), len(of[1])),
         names=names,
-        block_steps=block_length([each.wall_ns for each in series]),
     )
 
 
@@ -366,20 +349,19 @@ def _most_changed(name: str, series: tuple[StepSeries, StepSeries]) -> tuple[int
 
 def _typical(series: StepSeries, values: Floats | int | None) -> float:
     """Typical value of one of the series; 0 without it."""
-    return 0.0 if values is None or isinstance(values, int) else float(location(values[:, None], series.weights)[0])
+    return 0.0 if values is None or isinstance(values, int) else location(values, series.weights)
 
 
-def _judgement(basis: Basis, significance: Significance | None, threshold_ratio: float) -> Judgement:
+def _judgement(basis: Basis, step: Comparison, threshold_ratio: float) -> Judgement:
     if basis is Basis.SHARE:
         return Judgement.OTHER_WORK
-    if significance is None:
-        return Judgement.TOO_FEW
-    if significance.p[0] > LEVEL:
+    if step.p is None:
+        return Judgement.NOT_TESTED
+    if step.p > LEVEL:
         return Judgement.NO_EVIDENCE
-    change = float(significance.change[0])
-    if abs(change) < threshold_ratio * float(significance.before[0]):
+    if abs(step.change) < threshold_ratio * step.before:
         return Judgement.SMALL
-    return Judgement.SLOWER if change > 0 else Judgement.FASTER
+    return Judgement.SLOWER if step.change > 0 else Judgement.FASTER
 
 
 def _new_findings(before: Analysis, after: Analysis) -> tuple[Finding, ...]:

@@ -1,162 +1,194 @@
 """Test whether two runs differ by more than their own steps do.
 
-Steps are grouped into blocks of consecutive steps, so long that blocks hardly depend on each other: twice the
-integrated autocorrelation time of the step times (Sokal, "Monte Carlo methods in statistical mechanics", 1989). If the
-runs were equal, it would not matter which run a block came from. Blocks are therefore reassigned to the runs, in all
-ways or in many random ones. p is the share of assignments in which the runs differ as much as they did (Fisher's
-permutation test). With many terms, the chance that any of them changes by luck must be no larger than with one. So each
-term is compared with the largest difference of all terms that are not larger (Westfall and Young's step-down maxT,
-"Resampling-based multiple testing", 1993).
+A run is cut into BLOCKS blocks of consecutive steps. Means of long blocks hardly depend on each other, so Welch's
+t-test compares them ("The generalization of Student's problem", 1947). The longer the noise lasts, the further apart
+are the means of a run, and the larger a difference must be. The correlation of neighbouring blocks is measured. Its
+upper bound, r, multiplies the variance by (1 + r) / (1 - r), as for noise that fades by a factor per block (Andrews and
+Monahan, "An improved heteroskedasticity and autocorrelation consistent covariance matrix estimator", 1992). The runs
+are not tested if one has too few steps, or if its blocks depend on each other so much that their number says nothing.
+The number of steps that a test needs is then estimated.
 
-Few steps do not show whether they depend on each other. At a level of 0.01, equal runs are called different in 1 % of
-300 trials if steps are independent, and in 3 to 5 % if each step depends on the one before (60 steps at a correlation
-of 0.5, 300 at 0.9). With 30 steps at 0.5 it is 6 %, with 10 steps 13 % (`python -m tests.bench.diff`).
+`python -m tests.bench.diff` simulates equal runs with many kinds of noise. It fails if more of them are called
+different than the level allows.
 
-The typical value of a run is the weighted mean of its blocks, with blocks more than five spreads from their median
-clipped: one hiccup of the machine moves it little.
+The typical value of a run is the mean of its blocks. If one block is more than five spreads from their median, it
+counts as the next farthest one: one hiccup of the machine moves it little.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import ceil, comb
+from math import atan2, ceil, inf, pi, sqrt
 
 import numpy as np
 
-from traincope.analysis.autocorrelation import correlation_time
-from traincope.arrays import Floats, Ints
+from traincope.analysis.ledger.estimates import student_quantile
+from traincope.arrays import Floats
 
-MIN_BLOCKS = 5
-"""Fewest blocks per run: with fewer, no assignment is rarer than one in a hundred."""
-MAX_BLOCKS = 30
-MAX_PERMUTATIONS = 1_999
+BLOCKS = 10
+"""Blocks of a run: as few as give a useful quantile of Student's t, so that each lasts as long as it can."""
+MIN_BLOCK_STEPS = 5
+"""Steps of a block. Shorter blocks do not show noise that lasts a few steps."""
+CORRELATION_ERRORS = 1.75
+"""Standard errors by which the correlation of neighbouring blocks may exceed its measurement."""
+MAX_CORRELATION = 0.97
+"""Upper bound of that correlation from which the runs are not tested."""
 SPREADS, SCALE = 5.0, 1.4826
 """SCALE times the median absolute deviation is the spread of normal noise."""
-RESAMPLES = 2_000
-SEED = 0
-"""Fixed seed: the same runs always give the same result."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
+"""Points and weights of the Gauss-Legendre quadrature."""
+ROUNDING = 1e-9
+"""Share of the values within which they count as equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Significance:
-    """Result of the test, by column. The first column is tested alone, the others together."""
+class Comparison:
+    """Result of the test of one quantity."""
 
-    before: Floats
-    after: Floats
-    """Typical value of each column in a run."""
-    p: Floats
-    """Probability of so large a difference by chance."""
-    interval: tuple[float, float]
-    """95 % interval of the first column's difference, by resampling blocks."""
+    before: float
+    after: float
+    """Typical value in a run."""
+    p: float | None
+    """Probability of so large a difference by chance; None: not tested."""
+    interval: tuple[float, float] | None
+    """95 % interval of the difference; None: not tested."""
+    entries_needed: int | None
+    """About as many entries of each run would be tested; None: tested."""
 
     @property
-    def change(self) -> Floats:
+    def change(self) -> float:
         return self.after - self.before
-
-
-def block_length(runs: Sequence[Floats]) -> int:
-    """Steps per block for the step times of these runs."""
-    time = correlation_time(runs)
-    return max(1 if time == 1 else ceil(2 * time), ceil(max(map(len, runs)) / MAX_BLOCKS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """Means of a run over blocks of consecutive entries."""
+    """Means of a run over blocks of consecutive entries, outliers limited."""
 
     means: Floats
-    """(blocks, columns)."""
-    weights: Floats
-    """Number of steps that each block stands for."""
-
-    def __len__(self) -> int:
-        return len(self.means)
+    shares: Floats
+    """Shares of the steps that the blocks stand for."""
 
     @property
-    def location(self) -> Floats:
-        """Typical value of each column."""
-        return location(self.means, self.weights)
+    def location(self) -> float:
+        """Typical value of the run."""
+        return float(self.means @ self.shares)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the location if blocks are independent."""
+        count = len(self.means)
+        return float(self.shares**2 @ (self.means - self.location) ** 2) * count / (count - 1)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the variance."""
+        return 1 / float(self.shares @ self.shares) - 1
+
+    @property
+    def correlation(self) -> float:
+        """Correlation of neighbouring blocks. Their mean is their own, which makes it too small by 1 / count."""
+        centred = self.means - self.means.mean()
+        if np.abs(centred).max() <= ROUNDING * np.abs(self.means).max():
+            return 0.0
+        return float(centred[1:] @ centred[:-1] / (centred @ centred)) + 1 / len(centred)
 
 
-def blocks(columns: Floats, length: int, weights: Floats | None = None) -> Blocks:
-    """Means of `length` consecutive rows. Rows left over at the beginning are dropped; `weights` are equal if None."""
-    count = len(columns) // length
-    rows = columns[len(columns) - count * length :].reshape(count, length, columns.shape[1])
-    each = np.ones(len(columns)) if weights is None else weights
-    each = each[len(columns) - count * length :].reshape(count, length)
-    sums = each.sum(axis=1)
-    return Blocks(means=(rows * each[:, :, None]).sum(axis=1) / sums[:, None], weights=sums)
+def blocks(values: Floats, weights: Floats | None = None) -> Blocks:
+    """Means of BLOCKS stretches of about equal length; of each entry in a shorter series. `weights`: equal if None."""
+    edges = np.linspace(0, len(values), min(BLOCKS, len(values)) + 1).astype(np.int64)[:-1]
+    each = np.ones(len(values)) if weights is None else weights
+    sums = np.add.reduceat(each, edges)
+    means = np.add.reduceat(values * each, edges) / sums
+    return Blocks(means=_limited(means), shares=sums / sums.sum())
 
 
-def location(values: Floats, weights: Floats) -> Floats:
-    """Weighted mean over the last axis but one, far values clipped. `weights` lack the last axis."""
-    middle = np.median(values, axis=-2, keepdims=True)
-    spread = SCALE * np.median(np.abs(values - middle), axis=-2, keepdims=True)
-    reach = np.where(spread > 0, SPREADS * spread, np.inf)
-    pulled = np.clip(values, middle - reach, middle + reach)
-    result: Floats = (pulled * weights[..., None]).sum(axis=-2) / weights.sum(axis=-1)[..., None]
+def location(values: Floats, weights: Floats | None = None) -> float:
+    """Typical value of a series with at least one entry."""
+    return blocks(values, weights).location
+
+
+def compare(before: Floats, after: Floats, weights: tuple[Floats, Floats] | None = None) -> Comparison:
+    """Test whether two series with at least one entry each have the same mean."""
+    first, second = (
+        blocks(values, None if weights is None else weights[at]) for at, values in enumerate((before, after))
+    )
+    shortest = min(len(before), len(after))
+    if shortest < BLOCKS * MIN_BLOCK_STEPS:
+        return _untested(first, second, entries_needed=BLOCKS * MIN_BLOCK_STEPS)
+    correlation = max(0.0, first.correlation, second.correlation)
+    bound = correlation + CORRELATION_ERRORS / sqrt(BLOCKS)
+    if bound > MAX_CORRELATION:
+        likely = min(correlation, MAX_CORRELATION)
+        return _untested(first, second, entries_needed=ceil(shortest * (1 + likely) / (1 - likely)))
+    variances = first.variance, second.variance
+    error = sqrt(sum(variances) * (1 + bound) / (1 - bound))
+    freedom = _freedom(first, second)
+    change = second.location - first.location
+    if abs(change) <= ROUNDING * (abs(first.location) + abs(second.location)):
+        p = 1.0
+    else:
+        p = student_tail(change / error if error else inf, freedom)
+    reach = student_quantile(max(1, int(freedom))) * error
+    return Comparison(
+        before=first.location,
+        after=second.location,
+        p=p,
+        interval=(change - reach, change + reach),
+        entries_needed=None,
+    )
+
+
+def adjusted(p: Sequence[float | None]) -> list[float | None]:
+    """Probabilities that any of these quantities differs so much by chance (Holm 1979, a step-down Bonferroni test).
+
+    None stays None, and counts as a test: whether a quantity can be tested is seen in the same data.
+    """
+    result: list[float | None] = [None] * len(p)
+    largest = 0.0
+    tested = [(value, at) for at, value in enumerate(p) if value is not None]
+    for rank, (value, at) in enumerate(sorted(tested)):
+        largest = max(largest, min(1.0, value * (len(p) - rank)))
+        result[at] = largest
     return result
 
 
-def compare(before: Blocks, after: Blocks) -> Significance:
-    """Test the difference of two runs with at least MIN_BLOCKS blocks each."""
-    pool = Blocks(
-        means=np.concatenate([before.means, after.means]), weights=np.concatenate([before.weights, after.weights])
+def student_tail(t: float, freedom: float) -> float:
+    """Two-sided probability of a value as far from 0 as `t` by Student's distribution.
+
+    With t = sqrt(freedom) tan(a), the density of a is proportional to cos(a) ** (freedom - 1).
+    """
+
+    def area(begin: float) -> float:
+        middle, half = (pi / 2 + begin) / 2, (pi / 2 - begin) / 2
+        return half * float(WEIGHTS @ np.cos(middle + half * NODES) ** (freedom - 1))
+
+    return area(atan2(abs(t), sqrt(freedom))) / area(0.0) if abs(t) < inf else 0.0
+
+
+def _untested(first: Blocks, second: Blocks, *, entries_needed: int) -> Comparison:
+    return Comparison(
+        before=first.location, after=second.location, p=None, interval=None, entries_needed=entries_needed
     )
-    first, second = before.location, after.location
-    permuted = _differences(pool, _permutations(len(before), len(after)))
-    observed = np.abs(second - first)
-    threshold = observed - 1e-9 * (np.abs(first) + np.abs(second))  # differences within rounding count as equal
-    p = np.concatenate([_shares(permuted[:, :1], threshold[:1]), _step_down(permuted[:, 1:], threshold[1:])])
-    return Significance(before=first, after=second, p=p, interval=_interval(before, after))
 
 
-def _permutations(before: int, after: int) -> Ints:
-    """Rows of block indices for the first run. The actual assignment is among them."""
-    if comb(before + after, before) <= MAX_PERMUTATIONS:
-        return np.array(list(combinations(range(before + after), before)), dtype=np.int64)
-    random = np.random.default_rng(SEED)
-    chances = random.random((MAX_PERMUTATIONS, before + after))
-    chances[0] = np.arange(before + after)
-    return np.argsort(chances, axis=1)[:, :before]
+def _freedom(first: Blocks, second: Blocks) -> float:
+    """Degrees of freedom of the difference (Welch 1947)."""
+    variances = first.variance, second.variance
+    parts = sum(variance**2 / run.freedom for variance, run in zip(variances, (first, second), strict=True))
+    return sum(variances) ** 2 / parts if parts else first.freedom + second.freedom
 
 
-def _differences(pool: Blocks, permutations: Ints) -> Floats:
-    """Differences |second - first| of each assignment, (assignments, columns)."""
-    is_second = np.ones((len(permutations), len(pool)), dtype=bool)
-    np.put_along_axis(is_second, permutations, values=False, axis=1)
-    others = np.nonzero(is_second)[1].reshape(len(permutations), -1)
-    second = location(pool.means[others], pool.weights[others])
-    return np.abs(second - location(pool.means[permutations], pool.weights[permutations]))
+def _limited(means: Floats) -> Floats:
+    """Limit the block that is farthest from the median, if it is an outlier."""
+    middle = _median(np.sort(means))
+    distances = np.sort(np.abs(means - middle))
+    spread = SCALE * _median(distances)
+    if len(means) < 3 or spread == 0:
+        return means
+    reach = max(SPREADS * spread, float(distances[-2]))
+    return means if distances[-1] <= reach else np.clip(means, middle - reach, middle + reach)
 
 
-def _shares(permuted: Floats, threshold: Floats) -> Floats:
-    shares: Floats = (permuted >= threshold).mean(axis=0)
-    return shares
-
-
-def _step_down(permuted: Floats, threshold: Floats) -> Floats:
-    """Adjusted p of each column."""
-    p = np.ones(len(threshold))
-    order = np.argsort(-threshold, kind="stable")
-    largest, smallest = np.zeros(len(permuted)), 0.0
-    adjusted = []
-    for column in order[::-1].tolist():
-        largest = np.maximum(largest, permuted[:, column])
-        adjusted.append((column, float((largest >= threshold[column]).mean())))
-    for column, share in reversed(adjusted):
-        smallest = max(smallest, share)
-        p[column] = smallest
-    return p
-
-
-def _interval(before: Blocks, after: Blocks) -> tuple[float, float]:
-    """Interval of the first column's difference."""
-    random = np.random.default_rng(SEED)
-
-    def resampled(run: Blocks) -> Floats:
-        drawn = random.integers(len(run), size=(RESAMPLES, len(run)))
-        return location(run.means[drawn, :1], run.weights[drawn])[:, 0]
-
-    low, high = np.percentile(resampled(after) - resampled(before), [2.5, 97.5])
-    return float(low), float(high)
+def _median(values: Floats) -> float:
+    """Median of sorted values."""
+    count = len(values)
+    return float(values[(count - 1) // 2] + values[count // 2]) / 2

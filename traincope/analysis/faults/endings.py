@@ -5,16 +5,18 @@ dumped, the exit code that the launcher noted, a process that no longer exists. 
 rank that waits writes none. The end of such a rank is unknown. The first of the other ranks is called the first only if
 the unknown rank cannot have ended before it. A launcher ends the survivors with SIGTERM, so a rank with SIGTERM is
 named as the first only if the launcher notes it. If every rank got SIGTERM, the job was stopped from outside, unless
-the first was clearly earlier and the others of its host got the signal when its launcher noticed its end.
+the first was clearly earlier and the others of its host got the signal when its launcher noticed its end. Exceptions
+are ordered by the instants at which they left the ranks' runs. Ranks that raise the same one at the same line within a
+second share it: none of them is the first.
 """
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
-from textwrap import shorten
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.exceptions import Chain, chain_of, exception_of, exit_of
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.stacks import (
     Place,
@@ -25,7 +27,7 @@ from traincope.analysis.faults.stacks import (
     training_thread,
 )
 from traincope.analysis.memory.uses import host_share
-from traincope.events import CLEAN, GROUP_DESTROYED
+from traincope.events import CLEAN, GROUP_DESTROYED, OPEN, Flag, Kind
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline, error_between_ns
@@ -38,21 +40,22 @@ not counted."""
 OWN_FAILURES = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT})
 GRACE_NS = 60_000_000_000
 """torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
+SHARED_NS = 1_000_000_000
+"""Ranks that raise the same exception at the same line within this time have one cause."""
+STOP_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"})
+"""Signals by which a person, a launcher or a scheduler stops a process."""
 FATAL = "fatal"
 """Name of the stacks at a crash among those at signals."""
 ABORTED = "Aborted"
 CRASHED = "Segmentation fault"
 RECEIVED = "it had received"
+HIDDEN = "while it handled that, its communication failed, which hid it:"
 TERMINATED = ("Terminated", "Interrupt", "exited unexpectedly")
 """Words in the error of a rank whose data worker ended by the stop's signal."""
 SILENT = frozenset({FaultKind.KILLED, FaultKind.NO_END})
 """Ends of ranks that wrote nothing about them."""
 INNERMOST = 3
 """Number of innermost open intervals that are named."""
-NUM_CALLERS = 3
-"""Number of an exception's calling frames that are named."""
-MAX_MESSAGE_CHARACTERS = 200
-"""Longer messages are cut where they are part of a sentence."""
 NO_RECORD, REFUSED_RECORD = "it left no record", "its record may not be read"
 NOTED = "noted by the launcher"
 OUT_OF_MEMORY_KILLER = "the kernel's out-of-memory killer"
@@ -87,15 +90,16 @@ def endings(timeline: Timeline) -> tuple[Fault, ...]:
     """
     notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
     ends = [end for evidence in _end_evidence(timeline, notes) if (end := _end(evidence)) is not None]
-    ends = [*ends, *_ends_without_record(timeline, notes)]
+    ends = list(_with_common_handlers([*ends, *_ends_without_record(timeline, notes)]))
     stop = _stopped_job(timeline, ends)
     if stop is not None:
         return (stop, *(_following(end, stop) for end in ends))
     first, rivals = _first(ends, notes, timeline)
     if first is None:
         return tuple(ends)
+    shared = [first] if rivals else shared_with(first, ends)
     return tuple(
-        _undecided(end) if rivals and end in (first, *rivals) else end if end is first else _following(end, first)
+        _undecided(end) if rivals and end in (first, *rivals) else end if end in shared else _following(end, first)
         for end in ends
     )
 
@@ -105,9 +109,36 @@ def first_end(ends: Iterable[Fault]) -> Fault | None:
     return next((end for end in ends if end.is_fault and not end.follows), None)
 
 
+def shared_with(first: Fault, ends: Iterable[Fault]) -> list[Fault]:
+    """The ends by the same exception at the same line as the first one, raised within a second, with the first."""
+    return [end for end in ends if end is first or _is_shared(end, first)]
+
+
+def _is_shared(end: Fault, first: Fault) -> bool:
+    same = (end.kind, end.raised, end.traceback[-1:]) == (first.kind, first.raised, first.traceback[-1:])
+    by_itself = not end.of_communication and not is_external_signal(end)
+    return same and bool(first.traceback) and by_itself and abs(end.at_ns - first.at_ns) <= SHARED_NS
+
+
 def is_external_signal(end: Fault) -> bool:
-    """True if a signal from another process ended the rank."""
-    return end.kind == FaultKind.SIGNAL and end.what.startswith("SIG")
+    """True if a signal from another process ended the rank, or its handler in the training did."""
+    return end.handler in STOP_SIGNALS or (end.kind == FaultKind.SIGNAL and end.what.startswith("SIG"))
+
+
+def _with_common_handlers(ends: Sequence[Fault]) -> Iterator[Fault]:
+    """These ends. If several ranks handled the same exception when their communication failed, and another rank failed
+    by itself, that rank is the cause: what they handled is a path that their program takes.
+    """
+    others = any(_is_own(end) and end.hidden_at is None for end in ends)
+    hidden = Counter((end.raised, end.traceback[-1:]) for end in ends if end.hidden_at is not None)
+    for end in ends:
+        common = end.hidden_at is not None and hidden[end.raised, end.traceback[-1:]] > 1
+        yield replace(end, of_communication=True) if common and others else end
+
+
+def _is_own(end: Fault) -> bool:
+    """True for a failure of the rank itself, as far as its end shows."""
+    return end.is_fault and not end.of_communication and not is_external_signal(end)
 
 
 def by_kernel(end: Fault) -> bool:
@@ -116,15 +147,11 @@ def by_kernel(end: Fault) -> bool:
 
 
 def exception_message(timeline: Timeline, rank: int) -> str:
-    """Return the message of the exception that left a rank's run, and of the one that a `sys.exit` handled. Empty
-    without one.
-    """
+    """Return the messages of the exception that left a rank's run, and of the one that counts. Empty without one."""
     records = {each.rank: each for each in timeline.run.ranks}
     found = next((each for each in timeline.ranks if each.rank == rank), None)
-    if found is None or found.ending in (None, CLEAN):
-        return ""
-    _, details = _exception_details(found, records[rank], found.ending)
-    return " ".join(str(details[key]) for key in ("message", "handling_message") if details.get(key))
+    ended = None if found is None or found.ending in (None, CLEAN) else exception_of(found, records[rank])
+    return "" if ended is None else " ".join({each.message: None for each in (ended[1].last, ended[1].counted)}).strip()
 
 
 def is_end_unknown(end: Fault) -> bool:
@@ -170,6 +197,9 @@ def _end(record: _EndEvidence) -> Fault | None:
         return None  # Ray ends its workers so, with a signal or without
     if FATAL in signals and not _ended_in_its_dump(signals):
         return _fatal(record, signals[FATAL])
+    left = exit_of(rank, record.records)
+    if left is not None:
+        return replace(_raised(record, *left), kind=FaultKind.EXIT, confidence=HIGH)
     if signals:
         name, stacks = min(signals.items(), key=lambda signal: not shows_all_threads(signal[1]))
         return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
@@ -203,9 +233,11 @@ def _ended_in_its_dump(signals: Mapping[str, str]) -> bool:
 
 
 def _fatal(record: _EndEvidence, stacks: str) -> Fault:
-    """An abort while the training's thread communicated is the communication's own: of gloo, or of NCCL's watchdog."""
+    """An abort while the training's thread communicated is the communication's own: of gloo, or of NCCL's watchdog. So
+    is one whose stack is not known, because it mostly is, and then another rank is its cause.
+    """
     name = fatal_error(stacks) or "a fatal signal"
-    communicated = place_of(training_thread(stacks)) in (Place.COMMUNICATION, Place.BACKWARD)
+    communicated = place_of(training_thread(stacks)) in (Place.COMMUNICATION, Place.BACKWARD, None)
     fault = _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
     return replace(fault, of_communication=name == ABORTED and communicated)
 
@@ -215,69 +247,54 @@ def _end_after_clean_run(record: _EndEvidence, note: LauncherNote) -> Fault | No
 
     A survivor that the launcher ended is not a fault.
     """
-    stopped = record.launcher is not None and record.launcher.exit_code < 0
+    rank, stopped = record.rank, record.launcher is not None and record.launcher.exit_code < 0
     if note.exit_code == -signal.SIGTERM and (stopped or not note.first):
         return None
+    left = exit_of(rank, record.records)
+    if left is not None and left[1].last.code == note.exit_code:
+        return replace(_raised(record, *left), step=rank.steps[-1].number if rank.steps else None)
     before = "" if record.records.info.with_process else "ended its run cleanly, then "
     return _fault(record, FaultKind.EXIT, before + _exit(note))
 
 
 def _exception(record: _EndEvidence, name: str) -> Fault:
-    at_ns, details = _exception_details(record.rank, record.records, name)
-    kinds = {name, str(details.get("handling", ""))}
-    short = bool(details.get("out_of_memory"))
-    kind = FaultKind.OUT_OF_MEMORY if short or kinds & OUT_OF_MEMORY else FaultKind.EXCEPTION
-    what = _raised(name, details)
-    if "code" in details:
+    ended = exception_of(record.rank, record.records)
+    return _raised(record, *((record.rank.last_ns, chain_of({"type": name})) if ended is None else ended))
+
+
+def _raised(record: _EndEvidence, at_ns: int, chain: Chain) -> Fault:
+    """End by an exception or an exit. If a failure of the communication took the place of the exception that counts,
+    that was raised before this communication began.
+    """
+    last, counted, hidden_by = chain.last, chain.counted, chain.hidden_by
+    short = last.out_of_memory or counted.out_of_memory
+    kind = FaultKind.OUT_OF_MEMORY if short or {last.kind, counted.kind} & OUT_OF_MEMORY else FaultKind.EXCEPTION
+    what = str(counted)
+    if last.code is not None:
         kind = FaultKind.EXIT if kind is FaultKind.EXCEPTION else kind
-        what = _raised(f"exited with code {details['code']}", details)
-    if "handling" in details:
-        what += f", while handling {_raised(str(details['handling']), details, prefix='handling_')}"
-    if short:
-        what += ", out of memory"
-    fault, traceback = _fault(record, kind, what), _traceback(details)
-    evidence = "; ".join(part for part in (fault.evidence, _callers(traceback)) if part)
+        what = str(last) if last is counted else f"{last}, while handling {counted}"
+    what += chain.behind + (", out of memory" if short else "")
+    fault = _fault(record, kind, what)
+    hiding = "" if hidden_by is None else f"{HIDDEN} {hidden_by}"
     return replace(
         fault,
-        at_ns=at_ns,
-        evidence=evidence,
-        traceback=traceback,
-        of_communication=bool(details.get("communication")),
+        at_ns=at_ns if hidden_by is None else min(at_ns, _failed_call_ns(record.rank)),
+        evidence="; ".join(part for part in (hiding, fault.evidence, counted.callers) if part),
+        traceback=counted.traceback,
+        raised=counted.kind,
+        message=counted.message,
+        site=counted.site,
+        handler=last.handler or counted.handler,
+        hidden_at=None if hidden_by is None else hidden_by.site,
+        of_communication=counted.of_communication,
     )
 
 
-def _exception_details(rank: RankTimeline, records: RankRecords, name: str) -> tuple[int, Mapping[str, object]]:
-    """Time and recorded details of the exception that left the run."""
-    for event in reversed(recorder_events(rank.main)):
-        details = records.details.get(int(event["group"]), {})
-        if rank.name(int(event["name"])) == "exception" and details.get("type") == name:
-            return int(event["start_ns"]), details
-    return rank.last_ns, {}
-
-
-def _raised(what: str, details: Mapping[str, object], *, prefix: str = "") -> str:
-    message, place = (str(details.get(f"{prefix}{key}") or "") for key in ("message", "at"))
-    return what + (f": {_shortened(message)}" if message else "") + (f" at {place}" if place else "")
-
-
-def _shortened(message: str) -> str:
-    """Return a message on one line: its first line, and the last one of a traceback inside, which a worker adds."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
-    text = f"{lines[0]} ... {lines[-1]}" if "Traceback (most recent call last)" in message else lines[0]
-    return shorten(text, MAX_MESSAGE_CHARACTERS, placeholder=" [...]")
-
-
-def _traceback(details: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the places of the exception that counts: for a `sys.exit` in a handler, the handled one."""
-    frames = details.get("handling_traceback") or details.get("traceback")
-    return tuple(str(frame) for frame in frames) if isinstance(frames, list) else ()
-
-
-def _callers(traceback: tuple[str, ...]) -> str:
-    """Name the calls that led to the exception's line, the nearest first."""
-    callers = [PurePath(frame.partition(" in ")[0]).name + f" in {frame.rpartition(' in ')[2]}" for frame in traceback]
-    nearest = callers[-2 : -2 - NUM_CALLERS : -1]
-    return f"called from {', '.join(nearest)}" if nearest else ""
+def _failed_call_ns(rank: RankTimeline) -> int:
+    """Begin of the rank's last collective that failed or did not end; `last_ns` without one."""
+    calls = rank.of_kind(Kind.COLLECTIVE)
+    failed = calls[(calls["flags"] & Flag.RAISED > 0) | (calls["end_ns"] == OPEN)]
+    return int(failed["start_ns"].max(initial=0)) or rank.last_ns
 
 
 def _fault(record: _EndEvidence, kind: FaultKind, what: str) -> Fault:
@@ -352,9 +369,9 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
     signalled = [end for end in ends if is_external_signal(end)]
-    if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline):
+    if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline, signalled):
         return None
-    name = signalled[0].what.partition(" ")[0]
+    name = signalled[0].handler or signalled[0].what.partition(" ")[0]
     return Fault(
         kind=FaultKind.STOPPED,
         at_ns=min(end.at_ns for end in signalled),
@@ -363,34 +380,39 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
     )
 
 
-def _answered_by_launcher(timeline: Timeline) -> bool:
+def _answered_by_launcher(timeline: Timeline, signalled: Sequence[Fault]) -> bool:
     """True if one rank got SIGTERM before the others of its host, and they got it when its end was noticed: by the
     launcher. A stop from outside reaches all ranks at once.
     """
-    first = next((note for note in timeline.run.launcher if _is_first_of_ranks(note, timeline)), None)
+    handled = {end.ranks[0]: end for end in signalled if end.handler}
+    first = next((note for note in timeline.run.launcher if _is_first_of_ranks(note, timeline, handled)), None)
     ranks = {rank.rank: rank for rank in timeline.run.ranks}
     if first is None or first.rank not in ranks:
         return False
-    own_ns = _terminated_wall_ns(timeline, ranks[first.rank])
+    own_ns = _terminated_wall_ns(timeline, ranks[first.rank], handled)
     boot_id = ranks[first.rank].info.host.boot_id
     others = [rank for rank in ranks.values() if rank.rank != first.rank and rank.info.host.boot_id == boot_id]
-    times_ns = [at_ns for rank in others if (at_ns := _terminated_wall_ns(timeline, rank)) is not None]
+    times_ns = [at_ns for rank in others if (at_ns := _terminated_wall_ns(timeline, rank, handled)) is not None]
     if own_ns is None or not others or len(times_ns) < len(others):
         return False
     return min(times_ns) - own_ns >= TERMINATED_APART_NS and min(times_ns) >= first.at_wall_ns - FILE_TIME_ERROR_NS
 
 
-def _is_first_of_ranks(note: LauncherNote, timeline: Timeline) -> bool:
-    """False for a time in whole seconds too: torchrun's own are cut, and so they are too early."""
-    terminated = note.rank is not None and note.first and note.exit_code == -signal.SIGTERM
+def _is_first_of_ranks(note: LauncherNote, timeline: Timeline, handled: Container[int | None]) -> bool:
+    """False for a time in whole seconds too: torchrun's own are cut, and so they are too early. `handled`: ranks whose
+    handler ended them.
+    """
+    by_signal = note.exit_code == -signal.SIGTERM or note.rank in handled
+    terminated = note.rank is not None and note.first and by_signal
     return terminated and note.attempt == timeline.run.last_attempt and note.at_wall_ns % SECOND_NS != 0
 
 
-def _terminated_wall_ns(timeline: Timeline, rank: RankRecords) -> int | None:
-    """Wall time at which the rank wrote its stacks for SIGTERM."""
+def _terminated_wall_ns(timeline: Timeline, rank: RankRecords, handled: Mapping[int, Fault]) -> int | None:
+    """Wall time at which the rank wrote its stacks for SIGTERM, or its handler ended it."""
     stacks = rank.info.signals.get(signal.SIGTERM.name)
     offsets_ns = [clock.wall_offset_ns for clock in timeline.clocks if clock.rank == rank.rank]
     at_ns = next((look.at_ns for look in rank.looks if not look.by_agent and look.stack == stacks), None)
+    at_ns = handled[rank.rank].at_ns if at_ns is None and rank.rank in handled else at_ns
     return None if at_ns is None or not offsets_ns else at_ns + offsets_ns[0]
 
 
@@ -416,7 +438,8 @@ def _first(
     """The first end and the ends that may have been first as well.
 
     The launcher decides if it saw a rank killed or is the only witness; otherwise the times decide that the ranks
-    wrote. The launcher cannot order ranks that exited within one second. Ranks that it ended itself came later.
+    wrote: of several exceptions, the launcher may notice a later one first. It cannot order ranks that exited within
+    one second. Ranks that it ended itself came later.
     """
     candidates = [end for end in ends if end.is_fault]
     of_ranks = [note for note in notes.values() if note.rank is not None]
@@ -429,9 +452,16 @@ def _first(
             note.exit_code < 0 or (not_terminated == [note] and not _has_silent_neighbour(timeline, ends, notes, note))
         )
     }
-    noted = [end for end in candidates if end.ranks[0] in certain]
+    raised = [end for end in candidates if end.raised and not end.of_communication]
+    noted = [
+        end
+        for end in candidates
+        if end.ranks[0] in certain and not (end.raised and len(raised) > 1) and not (end.of_communication and raised)
+    ]
     by_itself = [end for end in candidates if not is_external_signal(end) and not _has_no_record(end)]
-    by_itself = [end for end in by_itself if not end.of_communication] or by_itself
+    by_handler = [end for end in candidates if end.handler in STOP_SIGNALS]
+    own = [end for end in by_itself if not end.of_communication]
+    by_itself = own or [*by_itself, *by_handler]
     first = min(noted or by_itself or candidates, key=lambda end: end.at_ns, default=None)
     if first is None or noted:
         return first, []

@@ -22,6 +22,8 @@ class FaultKind(StrEnum):
     """A process ended by itself, with a nonzero code and no recorded exception."""
     NO_END = "no_end"
     """No end is recorded, and no evidence of one: the rank may run, wait or hang."""
+    STALL = "stall"
+    """The ranks made no progress for a while, and may go on or went on by themselves."""
     HANG = "hang"
     """The ranks made no progress any more."""
     MISMATCH = "mismatch"
@@ -113,15 +115,35 @@ class Fault:
     evidence: str = ""
     confidence: str = MEDIUM
     lasted_ns: int | None = None
-    """Duration of entries that have one."""
+    """Duration of entries that have one. A checkpoint or an evaluation of several ranks lasts as long as that of the
+    rank that it stopped longest: their begins may lie apart.
+    """
+    end_ns: int | None = None
+    """The last end on any rank; None: `lasted_ns` after the begin."""
     follows: bool = False
     """An end that came after another rank's, perhaps only because of it."""
     of_communication: bool = False
     """An exception of the communication itself. Mostly another rank is its cause."""
     open_records: tuple[OpenRecord, ...] = ()
     """Intervals that an ended rank was in, outermost first."""
+    raised: str = ""
+    """Type of the exception that left the run, or that a `sys.exit` handled; empty without one."""
+    message: str = ""
+    """Message of that exception."""
+    site: str = ""
+    """The training's innermost line at which it was raised."""
+    handler: str = ""
+    """Signal whose handler raised it; empty without one."""
+    hidden_at: str | None = None
+    """The training's line at which the communication failed while it was being handled, and took its place; None
+    without one.
+    """
     traceback: tuple[str, ...] = ()
     """File, line and function of an exception's frames, innermost last."""
+
+    @property
+    def until_ns(self) -> int:
+        return self.at_ns + (self.lasted_ns or 0) if self.end_ns is None else self.end_ns
 
     @property
     def is_mark(self) -> bool:

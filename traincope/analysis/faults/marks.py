@@ -1,8 +1,7 @@
 """Marks that the run recorded: checkpoints, evaluations, changes of the recorder's level, events."""
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +17,22 @@ from traincope.events import (
     EXCEPTION,
     FIRST_JUMP,
     FIRST_NOT_FINITE,
+    GROUP_DESTROYED,
+    LEFT,
     NO_STEP,
     OPEN,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     ROLLBACK,
     SKIPPED_STEP,
+    TENSOR_CENSUS,
+    THREAD_ENDED,
     Flag,
     Kind,
     Phase,
 )
 from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline.intervals.union import Union
 
 APART_NS = 1_000_000_000
 """Largest distance of stretches of one checkpoint or evaluation outside of steps."""
@@ -41,9 +45,14 @@ KINDS = {
     REQUESTED_WINDOW: FaultKind.REQUESTED_WINDOW,
 }
 """Events of the recorder by name."""
-SHOWN_ELSEWHERE = frozenset({EXCEPTION, FIRST_JUMP, FIRST_NOT_FINITE, SKIPPED_STEP, ROLLBACK, *HARDWARE_EVENTS})
-"""Events that appear as the end of their rank, as values that are not finite, as skipped steps and rollbacks, or as
-faults of its GPU.
+SHOWN_ELSEWHERE = frozenset(
+    {
+        *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
+        *(TENSOR_CENSUS, *HARDWARE_EVENTS),
+    }
+)
+"""Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are
+not finite, as skipped steps and rollbacks, as faults of its GPU, or in the finding about its memory.
 """
 
 
@@ -122,6 +131,9 @@ def _joined(stretches: list[_Stretch]) -> Iterator[list[_Stretch]]:
 
 def _mark(kind: FaultKind, stretches: list[_Stretch]) -> Fault:
     first = min(stretches, key=lambda stretch: stretch.start_ns)
+    by_rank: dict[int, list[_Stretch]] = defaultdict(list)
+    for stretch in stretches:
+        by_rank[stretch.rank].append(stretch)
     return Fault(
         kind=kind,
         at_ns=first.start_ns,
@@ -130,8 +142,17 @@ def _mark(kind: FaultKind, stretches: list[_Stretch]) -> Fault:
         what=first.name,
         evidence="" if all(stretch.complete for stretch in stretches) else "its end is not recorded",
         confidence=HIGH,
-        lasted_ns=max(stretch.end_ns for stretch in stretches) - first.start_ns,
+        lasted_ns=max(_length_ns(of_rank, whole=kind is FaultKind.EVALUATION) for of_rank in by_rank.values()),
+        end_ns=max(stretch.end_ns for stretch in stretches),
     )
+
+
+def _length_ns(stretches: Sequence[_Stretch], *, whole: bool) -> int:
+    """Time that stretches of one rank cover; with those between them if `whole`, as an evaluation loads its data."""
+    starts, ends = (
+        np.array([getattr(stretch, end) for stretch in stretches], dtype=np.int64) for end in ("start_ns", "end_ns")
+    )
+    return int(ends.max() - starts.min()) if whole else Union.of(starts, ends).length_ns
 
 
 def _events(timeline: Timeline) -> Iterator[Fault]:
@@ -171,4 +192,14 @@ def _text(name: str, details: Mapping[str, Any]) -> str:
         return f"{RECORDER_LEVEL} {details['was']} -> {details['level']}: {details['why']}"
     if name == REQUESTED_WINDOW and {"why", "first_step", "steps"} <= details.keys():
         return f"{REQUESTED_WINDOW} of {details['steps']} steps from step {details['first_step']}: {details['why']}"
-    return f"{name} {json.dumps(details, sort_keys=True, default=str)}" if details else name
+    return f"{name}: {_words(details)}" if details else name
+
+
+def _words(value: Any) -> str:
+    """Format details as words: `to 64, from 32`."""
+    if isinstance(value, Mapping):
+        parts = (f"({_words(part)})" if isinstance(part, Mapping | list) else _words(part) for part in value.values())
+        return ", ".join(f"{key} {part}" for key, part in zip(value, parts, strict=True))
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return "none" if value is None else str(value)

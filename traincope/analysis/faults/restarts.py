@@ -11,7 +11,7 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.events import CLEAN
 from traincope.store import Attempt, LauncherNote
 from traincope.timeline import Timeline
-from traincope.units import count
+from traincope.units import count, numbers
 
 
 def restarts(timeline: Timeline) -> Iterator[Fault]:
@@ -31,6 +31,7 @@ def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) 
         evidence="; ".join(
             [
                 *([] if noticed is None else [_noticed(*noticed)]),
+                *_unrecorded(before, after),
                 f"{lost_ns / 1e9:.1f} s from the last record before to {until}",
                 f"attempt {before.number} had made {before.num_steps} steps",
             ]
@@ -38,6 +39,13 @@ def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) 
         confidence=HIGH,
         lasted_ns=lost_ns,
     )
+
+
+def _unrecorded(before: Attempt, after: Attempt) -> Iterator[str]:
+    """Attempts between two recorded ones: they ended before anything was recorded."""
+    between = range(before.number + 1, after.number)
+    if between:
+        yield f"that was the end of attempt {before.number}; {numbers(between, 'attempt')} left no record"
 
 
 def _blamed(before: Attempt, notes: Sequence[LauncherNote]) -> list[LauncherNote]:

@@ -13,7 +13,7 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.remedies import Remedy, remedy
 from traincope.analysis.memory.split import FRAGMENTATION, UNKNOWN_USE, MemorySplit, RankSplits
-from traincope.events import MemoryMeasure
+from traincope.events import MemoryMeasure, Phase
 from traincope.timeline import Timeline
 from traincope.units import size
 
@@ -70,6 +70,10 @@ class OutOfMemory:
         return parts
 
 
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Settings of torch's allocator, by its older and its newer name."""
+
+
 def shortages(
     timeline: Timeline,
     ends: Sequence[Fault],
@@ -111,7 +115,7 @@ def _shortage(end: Fault, timeline: Timeline, splits: RankSplits | None, grown: 
         split=split,
         use=use,
         grown_bytes=grown_bytes,
-        remedy=_remedy(use, split, grown, mesh=_mesh(timeline, rank), request=request, limit=limit),
+        remedy=_remedy(use, split, grown, timeline=timeline, rank=rank, request=request, limit=limit),
     )
 
 
@@ -142,7 +146,8 @@ def _remedy(
     split: MemorySplit | None,
     grown: Sequence[GrownTensors],
     *,
-    mesh: Mapping[str, int],
+    timeline: Timeline,
+    rank: int,
     request: int | None,
     limit: int | None,
 ) -> Remedy:
@@ -152,7 +157,16 @@ def _remedy(
     if use is None or split is None:
         text = "Use a smaller microbatch. It is not known what most of the memory is used for."
         return Remedy(text=text, saved_bytes=None)
-    found = remedy(use, split, mesh=mesh)
+    main = next((each.main for each in timeline.ranks if each.rank == rank), None)
+    found = remedy(
+        use,
+        split,
+        mesh=_mesh(timeline, rank),
+        recomputes=main is not None and bool((main["phase"] == Phase.RECOMPUTE).any()),
+        expandable=any(
+            "expandable_segments:True" in timeline.run.info.environment.get(name, "") for name in ALLOCATOR_VARIABLES
+        ),
+    )
     return found if not grown else replace(found, text=f"{found.text} The census saw {grown[0].phrase}.")
 
 

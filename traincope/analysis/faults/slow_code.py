@@ -16,6 +16,7 @@ import numpy as np
 
 from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED
 from traincope.analysis.faults.stacks import Frame, Place, place_of
+from traincope.analysis.stragglers.own_work import place
 from traincope.arrays import Floats, Ints
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
@@ -33,6 +34,8 @@ RESOLUTION = 0.5
 """Pauses between samples that a line must take longer: where it began in a pause is unknown."""
 MAX_PAUSE = 1.5
 """Longest pause before a request, in mean pauses. In a longer one, the sampling thread did not run."""
+OF_ITSELF = 0.1
+"""Largest share of a rank's time in a line that its peers spend there, if the line is work that only this rank does."""
 MAX_LINES = 3
 """Most lines of a window."""
 
@@ -64,6 +67,11 @@ class SlowCode:
     peers_ns: int
     """The largest such time of a peer."""
 
+    @property
+    def is_its_own(self) -> bool:
+        """True if the line is work that only this rank does. A line in which all stand may only run slower here."""
+        return self.peers_ns <= OF_ITSELF * self.ns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWindow:
@@ -86,7 +94,7 @@ class _Sampled:
 
 def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
     """Compare the ranks of each window in which at least two sampled their stacks."""
-    places = {rank.rank: (rank.stage, frozenset(rank.coords)) for rank in timeline.ranks}
+    places = {rank.rank: place(rank) for rank in timeline.ranks}
     found = [_Sampled(rank, samples) for rank in timeline.run.ranks for samples in rank.stack_samples()]
     found = sorted((each for each in found if each.rank.rank in places), key=lambda each: each.samples.first_step)
     windows = (tuple(each) for _, each in groupby(found, key=lambda each: each.samples.first_step))

@@ -1,4 +1,4 @@
-"""Place of a thread in the stacks that a signal wrote."""
+"""Place of a thread in stacks of a process: a signal wrote them, its own thread did, or they were read from outside."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,9 @@ from enum import Enum, auto
 from itertools import pairwise
 from pathlib import PurePath
 
+from traincope.store.job.outside_stacks import HOLDS_LOCK
+from traincope.store.job.training_code import is_training
+
 MAIN_ALONE = "Stack (most recent call first):"
 """Head of the main thread's stack where no other thread was read."""
 HEAD = re.compile(
@@ -14,15 +17,6 @@ HEAD = re.compile(
 )
 FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-LIBRARY = re.compile(r"/(?:lib/)?python3(?:\.\d+)?/(?!site-packages|dist-packages)|^<frozen ")
-"""Path of Python's own modules."""
-PACKAGES = (
-    "/torch/",
-    "/traincope/record/",
-    "/traincope/startup/",
-    "/traincope/faults/moments.py",
-    "/traincope/faults/calls.py",
-)
 COMMUNICATION = (
     "/torch/distributed/",
     "/torch/_ops.py",
@@ -62,10 +56,8 @@ class Frame:
 
     @property
     def is_training(self) -> bool:
-        """True for code that belongs to neither Python, torch nor the recorder. An injected fault belongs to the
-        training, and what calls it does not.
-        """
-        return LIBRARY.search(self.path) is None and not any(part in self.path for part in PACKAGES)
+        """True for code that belongs to neither Python, torch nor the recorder."""
+        return is_training(self.path)
 
     @property
     def is_teardown(self) -> bool:
@@ -93,6 +85,12 @@ def shows_all_threads(text: str) -> bool:
 def other_threads(text: str) -> tuple[tuple[Frame, ...], ...]:
     """Frames of all threads but the main one."""
     return tuple(_threads(text)[:-1])
+
+
+def holds_lock(text: str) -> bool:
+    """True if the text says that the main thread holds Python's lock."""
+    heads = HEAD.findall(text)
+    return bool(heads) and HOLDS_LOCK in heads[-1]
 
 
 def interrupted_thread(text: str) -> tuple[Frame, ...]:

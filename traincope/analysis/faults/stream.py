@@ -11,7 +11,7 @@ from traincope.analysis.faults.anomalies.logged_values import logged_faults
 from traincope.analysis.faults.anomalies.slowness import slow_steps
 from traincope.analysis.faults.anomalies.traced_values import first_not_finite
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.faults.lost_hosts import lost_host_faults
 from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.restarts import restarts
@@ -32,7 +32,7 @@ def fault_stream(
 
     Ends of a run that hung follow the hang, and are not earlier than its known end.
     """
-    stopped = next((hang for hang in hangs if hang.until_ns is not None), None)
+    stopped = next((hang for hang in hangs if hang.stopped or _explains(hang, ends)), None)
     ends = ends if stopped is None else [_after(end, stopped) for end in ends]
     happened = [
         *restarts(timeline),
@@ -65,10 +65,24 @@ def fault_of(hang: Hang) -> Fault:
     )
 
 
+def _explains(hang: Hang, ends: Sequence[Fault]) -> bool:
+    """True for a mismatch in the step in which the communication of ranks failed, and nothing else ended them."""
+    firsts = [end for end in ends if end.is_fault and not end.follows]
+    failed = bool(firsts) and all(end.of_communication for end in firsts)
+    return failed and hang.kind is HangKind.MISMATCH and hang.step in {end.step for end in firsts}
+
+
+def causes(end: Fault, hang: Hang) -> bool:
+    """True for an exception of the hang's culprit that the hang hid."""
+    return end.hidden_at is not None and not end.of_communication and set(hang.culprits) == set(end.ranks)
+
+
 def _after(end: Fault, hang: Hang) -> Fault:
-    """Mark an end as following a hang. Only an exception has a time of its own."""
+    """Mark an end as following a hang, unless it caused it. Only an exception has a time of its own."""
     if not end.is_fault:
         return end
+    if causes(end, hang):
+        return replace(end, follows=False, at_ns=min(end.at_ns, hang.since_ns))
     timed = end.kind in (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
     return replace(end, follows=True, at_ns=end.at_ns if timed else max(end.at_ns, hang.until_ns or hang.since_ns))
 

@@ -2,10 +2,9 @@
 
     span = compute + exposed_communication + exposed_memory + idle
 
-Kernels with nccl, rccl or cross_device_reduce in their names are communication, independently of the larger table in
-`kernel_classes`. Copies and memsets are memory; all others are compute. The span is from the GPU's first event to the
-end of its last one. exposed_communication = |U(communication) \\ U(compute)|, exposed_memory = |U(memory) \\
-U(compute) \\ U(communication)|.
+Communication kernels are known by their names (`timeline.device.communication_kernels`). Copies and memsets are memory;
+all others are compute. The span is from the GPU's first event to the end of its last one. exposed_communication =
+|U(communication) \\ U(compute)|, exposed_memory = |U(memory) \\ U(compute) \\ U(communication)|.
 """
 
 from collections.abc import Iterable

@@ -1,14 +1,22 @@
 """Classes of kernels by name: a versioned table, because a trace contains no other information about their purpose.
 
 The first rule with a word that occurs in the name, in any case, decides. Communication comes first, because its
-kernels are templates of types whose names contain other words. Attention comes before matrix products, because it
-consists of them. A kernel without a rule is `unknown`; the report shows the share of such kernels.
+kernels are templates of types whose names contain other words (`timeline.device.communication_kernels`). Attention
+comes before matrix products, because it consists of them. A kernel without a rule is `unknown`; the report shows the
+share of such kernels.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-VERSION = 1
+from traincope.timeline.device.communication_kernels import (
+    GEMM_WORDS,
+    communication_library,
+    is_fused_product,
+    plain_name,
+)
+
+VERSION = 2
 """Version of the tables. It changes when any name gets another class."""
 
 UNKNOWN = "unknown"
@@ -40,41 +48,7 @@ class KernelClass:
     """A matrix product that also communicates. It counts as compute."""
 
 
-GEMM_WORDS = ("gemm", "gemv", "matmul", "nvjet", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm")
-COLLECTIVE_WORDS = (
-    *(
-        "allgather",
-        "all_gather",
-        "allreduce",
-        "all_reduce",
-        "reducescatter",
-        "reduce_scatter",
-        "alltoall",
-        "all_to_all",
-    ),
-    *("ag_gemm", "gemm_rs", "gemm_ar", "gemm_a2a", "a2a_gemm"),
-)
-"""Together with a word of GEMM_WORDS in one name: a fused product, as in FLUX, Triton-distributed and cuBLASMp."""
-
 KERNELS = (
-    Rule("rccl", Family.COMMUNICATION, ("rccl",)),
-    Rule("nccl", Family.COMMUNICATION, ("nccl",)),
-    Rule("nvshmem", Family.COMMUNICATION, ("nvshmem", "deep_ep", "deepep", "internode::", "intranode::")),
-    Rule("userbuffers", Family.COMMUNICATION, ("userbuffers",)),
-    Rule(
-        "symmetric_memory",
-        Family.COMMUNICATION,
-        (
-            "multimem",
-            "one_shot_all_reduce",
-            "two_shot_all_reduce",
-            "symm_mem",
-            "symmetric_memory",
-            "cross_device_reduce",
-        ),
-    ),
-    Rule("oneccl", Family.COMMUNICATION, ("oneccl",)),
-    Rule("hccl", Family.COMMUNICATION, ("hccl", "hcom_")),
     Rule(
         ATTENTION,
         Family.COMPUTE,
@@ -189,16 +163,10 @@ OPERATORS = (
 
 def kernel_class(name: str) -> KernelClass:
     """Classify a kernel of a device."""
-    plain = name.lower().replace("fbgemm", "")  # the name of a library; few of its kernels are products
-    if _has(plain, GEMM_WORDS) and _has(plain, COLLECTIVE_WORDS):
+    if is_fused_product(name):
         return KernelClass(GEMM, Family.COMPUTE, fused=True)
-    return _first(plain, KERNELS)
-
-
-def bare_name(name: str) -> str:
-    """Return the name of a kernel without its return type, template arguments and parameters."""
-    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    return plain.partition("<")[0].partition("(")[0] or name
+    library = communication_library(name)
+    return _first(plain_name(name), KERNELS) if library is None else KernelClass(library, Family.COMMUNICATION)
 
 
 def operator_class(name: str) -> KernelClass:

@@ -29,7 +29,6 @@ from traincope.analysis.kernels.time_at_peak import Rated, ideal_by_counts, rate
 from traincope.arrays import Bools, Ints
 from traincope.store import RankRecords
 from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
-from traincope.store.side_tables.traces import UNKNOWN as NO_BYTES
 from traincope.timeline import Timeline
 from traincope.timeline.device.products import TF32
 
@@ -220,7 +219,7 @@ def _add_rooflines(counting: "_Counting", records: RankRecords, times: _Times, s
     bytes_per_second = memory_bandwidth(device)
     if bytes_per_second is None:
         counting.roofline_reason = NO_BANDWIDTH.format(device.get("name", "this device"))
-    elif (trace.read_bytes == NO_BYTES).all() and counting.roofline_reason is None:
+    elif not trace.info.has_strides and counting.roofline_reason is None:
         counting.roofline_reason = NO_STRIDES
     elif trace.info.lost is None:
         sends = np.array([entry.family is Family.COMMUNICATION for entry in times.classes])[trace.name]

@@ -28,8 +28,10 @@ COMPILED = "CompiledFunctionBackward"
 """Part of the names of autograd's nodes that run a compiled backward."""
 GIVE_MODEL = "give the model with traincope import --model"
 NO_SHAPES = f"the traces contain no shapes; profile with record_shapes=True, or {GIVE_MODEL}"
+NO_PRODUCTS = f"no operator of the traces is a product whose FLOPs its shapes give; {GIVE_MODEL}"
 COMPILED_BACKWARD = f"a compiled backward may contain recomputation that no range shows; {GIVE_MODEL}"
 NO_FLOPS = f"a table of operations contains no FLOPs; {GIVE_MODEL}"
+NO_GPU = "the traces contain no events of a GPU, so no peak belongs to their FLOPs"
 NO_WORLD_SIZE = "the traces do not state the number of ranks (distributedInfo, from torch 2.1 on)"
 NO_PHASE = (
     "{} of the FLOPs are launched outside of forward and backward; annotate them "
@@ -44,12 +46,14 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
         return None
     if timeline.run.operations is not None:
         return ShapesEvidence(executed_reason=NO_FLOPS, model_reason=None, rank_reason=None)
+    if timeline.of_host_traces:
+        return ShapesEvidence(executed_reason=NO_GPU, model_reason=None, rank_reason=None)
     counted = {rank.rank: counted_flops(rank) for rank in timeline.ranks}
     traces = [trace for rank in counted for trace in timeline.traces.ranks.get(rank, ())]
     marker = timeline.run.info.settings.get("step_marker")
     executed = next((why for trace in traces for why in _gaps(trace, marker=marker)), None)
     if executed is None and (None in counted.values() or not counted):
-        executed = NO_SHAPES
+        executed = NO_PRODUCTS if any(trace.info.has_shapes for trace in traces) else NO_SHAPES
     model = next((why for each in counted.values() if each for why in _repetitions(each)), None)
     if model is None and any(COMPILED in name for trace in traces for name in trace.names):
         model = COMPILED_BACKWARD
@@ -60,7 +64,7 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
 
 def _gaps(trace: Trace, *, marker: str | None) -> Iterator[str]:
     """Sentence that names the longest kernel without FLOPs, if such kernels take too large a share of the steps."""
-    if not np.isfinite(trace.flops).any():
+    if not trace.info.has_shapes:
         yield NO_SHAPES
         return
     for gpu in gpus(trace)[:1]:

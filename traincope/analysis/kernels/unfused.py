@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traincope.analysis.kernels.kernel_classes import MEMORY, bare_name, kernel_class
+from traincope.analysis.kernels.kernel_classes import MEMORY, kernel_class
 from traincope.arrays import Bools, Ints
 from traincope.events import Phase
 from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, Trace
+from traincope.timeline.device.communication_kernels import bare_name
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import launching_mover
 from traincope.timeline.device.ranges import activity_ranges, innermost

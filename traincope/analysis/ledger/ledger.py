@@ -27,7 +27,7 @@ from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, estimat
 from traincope.analysis.pipeline.bubble import Idle
 from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
 from traincope.arrays import Bools, Floats, Ints, Numbers
-from traincope.timeline import LedgerClock, RankTimeline
+from traincope.timeline import LedgerClock, RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS, axis_order
 
 
@@ -189,6 +189,13 @@ class Ledger:
             return ns / wall_ns
         estimate = estimated_shares(sampled_steps(sampled), {term: (term,)})[term].estimate
         return min(max(estimate, 0.0), 1.0)
+
+
+def evaluation_by_step(timeline: Timeline, ledger: RankLedger) -> Ints:
+    """Return the time of the evaluation in each of the rank's steps, which is not part of their wall time."""
+    steps = next(rank.steps for rank in timeline.ranks if rank.rank == ledger.rank)
+    lengths_ns: Ints = np.array([step.length_ns for step in steps], dtype=np.int64)
+    return lengths_ns - ledger.wall_ns
 
 
 def mean_step_ns(ranks: Sequence[RankLedger]) -> float:

@@ -24,13 +24,16 @@ class GrownTensors:
     """Their size. Views count with their own size."""
     held_by: str | None
     """Holder of one of them, innermost first, e.g. "a list of 64, in trainer.Trainer.losses"; None if that is unknown.
-    Known at most for the group with most bytes."""
+    Known for one group, those with most bytes first."""
+    has_graph: bool | None = None
+    """One of them holds the graph of its step; None: not known."""
 
     @property
     def phrase(self) -> str:
         """The group in words."""
         size = " x ".join(map(str, self.shape)) or "scalar"
         held = "" if self.held_by is None else f", held by {self.held_by}"
+        held += ", with the graphs of their steps" if self.has_graph else ""
         return f"{self.tensors} more tensors of {size} {self.dtype} in {self.last_step - self.first_step} steps{held}"
 
 
@@ -64,4 +67,5 @@ def _groups(rank: RankTimeline, census: Mapping[str, Any]) -> Iterator[GrownTens
                 tensors=int(group.get("tensors", 0)),
                 bytes=int(group.get("bytes", 0)),
                 held_by=str(group["held_by"]) if group.get("held_by") else None,
+                has_graph=group["has_graph"] if type(group.get("has_graph")) is bool else None,
             )

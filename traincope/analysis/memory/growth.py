@@ -7,8 +7,10 @@ import numpy as np
 
 from traincope.arrays import Ints
 
-MIN_SAMPLES = 64
-"""Fewest samples for a growth; fewer may be warm-up."""
+MIN_SAMPLES = 32
+"""Fewest samples for a growth."""
+MIN_STEPS = 64
+"""Fewest steps that they span; fewer may be warm-up."""
 WARM_UP = 4
 """One in this many samples, the first ones, is left out: caches fill."""
 PARTS = 8
@@ -45,14 +47,19 @@ def _pairs(count: int) -> tuple[Ints, Ints]:
     return first, second
 
 
+def enough(steps: Ints) -> bool:
+    """Return whether samples after these steps suffice to judge a growth."""
+    return len(steps) >= MIN_SAMPLES and int(steps[-1] - steps[0]) >= MIN_STEPS - 1
+
+
 def grows(steps: Ints, values: Ints) -> bool:
-    """True if settled values grow steadily and by much.
+    """True if settled values grow steadily and by much. False if they are not enough.
 
     The medians of eight parts each lie above the one before, which noise around a level does once in 8! = 40,320 times.
     The second half grows at least half as fast as the first, so the growth does not level off. The total growth is at
     least `GROWTH_RATIO` of the first part, or `GROWTH_BYTES`.
     """
-    if len(values) < MIN_SAMPLES:
+    if not enough(steps):
         return False
     medians = [float(np.median(part)) for part in np.array_split(values, PARTS)]
     if (np.diff(medians) <= 0).any():
@@ -61,8 +68,8 @@ def grows(steps: Ints, values: Ints) -> bool:
     middle = PARTS // 2
     early = (medians[middle - 1] - medians[0]) / max(places[middle - 1] - places[0], 1)
     late = (medians[-1] - medians[middle]) / max(places[-1] - places[middle], 1)
-    enough = min(GROWTH_RATIO * medians[0], GROWTH_BYTES)
-    return late >= early / 2 and medians[-1] - medians[0] >= enough
+    least = min(GROWTH_RATIO * medians[0], GROWTH_BYTES)
+    return late >= early / 2 and medians[-1] - medians[0] >= least
 
 
 def exhausted_at(step: int, *, held_bytes: int, bytes_per_step: float, limit_bytes: int) -> int | None:

@@ -26,15 +26,24 @@ class Remedy:
     """Bytes that the rank holds less, by formula; None: no formula predicts it."""
 
 
-def remedy(use: str, split: MemorySplit, *, mesh: Mapping[str, int]) -> Remedy:
-    """The remedy for the memory of one use. `mesh`: axis -> its size."""
+def remedy(
+    use: str, split: MemorySplit, *, mesh: Mapping[str, int], recomputes: bool = False, expandable: bool = False
+) -> Remedy:
+    """The remedy for the memory of one use. `mesh`: axis -> its size. `recomputes`: the rank recomputes blocks already.
+    `expandable`: its allocator has expandable segments already.
+    """
     held = split.parts.get(use, 0)
     replicas = next(((axis, mesh[axis]) for axis in REPLICA_AXES if mesh.get(axis, 1) > 1), None)
+    if use == FRAGMENTATION and expandable:
+        text = (
+            "Use tensors of fewer different sizes (fixed lengths, full last batches): segments are expandable already."
+        )
+        return Remedy(text=text, saved_bytes=None)
     if use == FRAGMENTATION:
         text = f"Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: up to {size(held)} become usable."
         return Remedy(text=text, saved_bytes=held)
     if use == ACTIVATIONS:
-        return _recompute(held)
+        return _smaller_microbatch(held) if recomputes else _recompute(held)
     if use == UNKNOWN_USE:
         text = "Release tensors kept from step to step: sum losses with .item(), and empty lists and caches."
         return Remedy(text=text, saved_bytes=None)
@@ -52,6 +61,13 @@ def remedy(use: str, split: MemorySplit, *, mesh: Mapping[str, int]) -> Remedy:
 def mesh_shards(mesh: Mapping[str, int]) -> int:
     """Ranks over which parameters are sharded; 0 if no axis of the mesh shards them."""
     return next((mesh[axis] for axis in SHARD_AXES if axis in mesh), 0)
+
+
+def _smaller_microbatch(held: int) -> Remedy:
+    text = (
+        f"Halve the microbatch: activations fall from {size(held)} to {size(held // 2)}. Blocks are recomputed already."
+    )
+    return Remedy(text=text, saved_bytes=held - held // 2)
 
 
 def _recompute(held: int) -> Remedy:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.memory.growth import MIN_SAMPLES, exhausted_at, grows, settled, slope
+from traincope.analysis.memory.growth import enough, exhausted_at, grows, settled, slope
 from traincope.arrays import Ints, chosen
 from traincope.events import NO_STEP, Kind, MemoryMeasure, Phase
 from traincope.timeline import RankTimeline, Timeline
@@ -30,19 +30,19 @@ class MemoryUse:
     """Phase -> median at its end."""
     growth_bytes_per_step: float | None
     """Slope over the steps after warm-up; None: too few samples."""
-    leak: bool
-    """The growth is steady and large."""
+    leak: bool | None
+    """The growth is steady and large; None: not judged, because of too few samples or of a measure that never falls."""
     exhausted_at_step: int | None = None
     """Step by which the growth exhausts the memory of the host or GPU, at the latest: what other processes take is not
     counted. None: no leak, or the size of the memory is unknown."""
+    exhausted_in_ns: int | None = None
+    """Time until then after the last sample, at the rate of the samples."""
 
 
 def memory(timeline: Timeline) -> tuple[MemoryUse, ...]:
     """Every measure of every rank, by rank; empty without memory records."""
     uses = [use for rank in timeline.ranks for use in _uses(rank)]
-    return tuple(
-        replace(use, exhausted_at_step=_exhausted_at(use, uses, timeline)) if use.leak else use for use in uses
-    )
+    return tuple(_with_end(use, uses, timeline) if use.leak else use for use in uses)
 
 
 def host_share(timeline: Timeline) -> Mapping[int, float]:
@@ -77,8 +77,8 @@ def _uses(rank: RankTimeline) -> Iterator[MemoryUse]:
             last_bytes=int(records["value"][-1]),
             peak_bytes=int(records["value"].max()),
             phases=_phases(records),
-            growth_bytes_per_step=slope(steps, values) if len(values) >= MIN_SAMPLES else None,
-            leak=measure in GROWING and grows(steps, values),
+            growth_bytes_per_step=slope(steps, values) if enough(steps) else None,
+            leak=grows(steps, values) if measure in GROWING and enough(steps) else None,
         )
 
 
@@ -93,6 +93,19 @@ def _phases(records: NDArray[np.void]) -> dict[str, int]:
     return {
         phase.name.lower(): round(float(np.median(records["value"][records["phase"] == phase]))) for phase in phases
     }
+
+
+def _with_end(use: MemoryUse, uses: list[MemoryUse], timeline: Timeline) -> MemoryUse:
+    """Add when the growth exhausts the memory."""
+    at_step = _exhausted_at(use, uses, timeline)
+    if at_step is None:
+        return use
+    rank = next(each for each in timeline.ranks if each.rank == use.rank)
+    records = rank.of_kind(Kind.MEMORY)
+    records = records[(records["phase"] == Phase.NONE) & (records["step"] != NO_STEP)]
+    first, last = records[0], records[-1]
+    step_ns = int(last["start_ns"] - first["start_ns"]) / max(int(last["step"] - first["step"]), 1)
+    return replace(use, exhausted_at_step=at_step, exhausted_in_ns=round((at_step - int(last["step"])) * step_ns))
 
 
 def _exhausted_at(use: MemoryUse, uses: list[MemoryUse], timeline: Timeline) -> int | None:

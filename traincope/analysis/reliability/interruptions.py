@@ -10,7 +10,7 @@ from itertools import pairwise
 from traincope.analysis.efficiency.goodput import AttemptLoss, Goodput, restart_gap_ns
 from traincope.analysis.faults.endings import first_end
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.hangs.hang import Hang, StopState
 from traincope.analysis.faults.restarts import end_of_attempt, noticed_after_ns
 from traincope.store import Attempt, LauncherNote
 from traincope.timeline import Timeline
@@ -73,7 +73,7 @@ def restarts_by_cause(job: Goodput, notes: Sequence[LauncherNote]) -> Iterator[R
 
 def end_of_job(timeline: Timeline, job: Goodput, ends: Sequence[Fault], hangs: Sequence[Hang]) -> Interruption | None:
     """The end of the last attempt, if it failed or hung. The work after its last checkpoint may be lost later."""
-    hang = next((hang for hang in hangs if hang.lasted_ns is not None), None)
+    hang = next((hang for hang in hangs if hang.lasted_ns is not None and hang.state is StopState.HANG), None)
     number = str(job.attempts[-1].number)
     if hang is not None:
         detected = hang.detected_after_seconds

@@ -1,17 +1,20 @@
 """The kernel's counts of a straggler's thread and of its peers': waits for a core, and pages read from a disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.events import Kind, Usage
+from traincope.analysis.ledger.host_shortages import PAGE_NS, usage_rates
+from traincope.events import Usage
 from traincope.timeline import RankTimeline
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
-PAGE_NS = 100_000
-"""Time in which a fast disk delivers a page: about the latency of one read of an NVMe drive."""
+MORE_WORK = 1.25
+"""CPU time relative to the peers' from which a thread has more work. The same work takes longer on a crowded core."""
+NEEDED = {Usage.CORE_WAIT, Usage.MAJOR_FAULTS}
+"""Counts without which nothing is compared. Older runs have only these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +27,18 @@ class HostUsage:
     major_faults: float
     """Number of pages that were read from a disk before its thread could go on."""
     peers_major_faults: float
+    cpu_ns: float | None = None
+    """Time in which its thread ran; None in older runs."""
+    peers_cpu_ns: float | None = None
 
     def lacks_core(self, late_ns: float) -> bool:
-        """Return whether its waits for a core explain a lateness."""
-        return self.core_wait_ns - self.peers_core_wait_ns >= SHARE * late_ns
+        """Return whether its waits for a core explain a lateness.
+
+        Where all threads wait, one with more work waits longer too: then its peers' waits count per CPU second.
+        """
+        ratio = 1.0 if not self.cpu_ns or not self.peers_cpu_ns else self.cpu_ns / self.peers_cpu_ns
+        peers_ns = self.peers_core_wait_ns * (ratio if ratio >= MORE_WORK else 1.0)
+        return self.core_wait_ns - peers_ns >= SHARE * late_ns
 
     def lacks_memory(self, late_ns: float) -> bool:
         """Return whether its reads of pages explain a lateness even on a fast disk."""
@@ -38,10 +49,11 @@ def host_usage(
     rank: RankTimeline, peers: Sequence[RankTimeline], *, between_ns: tuple[int, int], step_ns: float
 ) -> HostUsage | None:
     """Compare a rank with its peers between two times. `step_ns`: mean length of a step. None without readings."""
-    own = _rates(rank, between_ns)
-    others = [rates for peer in peers if (rates := _rates(peer, between_ns)) is not None]
-    if own is None or not others:
+    own = usage_rates(rank, between_ns)
+    others = [rates for peer in peers if (rates := usage_rates(peer, between_ns)).keys() >= NEEDED]
+    if not own.keys() >= NEEDED or not others:
         return None
+    timed = all(Usage.CPU_TIME in rates for rates in (own, *others))
 
     def usual(usage: Usage) -> float:
         return float(np.median([rates[usage] for rates in others])) * step_ns
@@ -51,18 +63,6 @@ def host_usage(
         peers_core_wait_ns=usual(Usage.CORE_WAIT),
         major_faults=own[Usage.MAJOR_FAULTS] * step_ns,
         peers_major_faults=usual(Usage.MAJOR_FAULTS),
+        cpu_ns=own[Usage.CPU_TIME] * step_ns if timed else None,
+        peers_cpu_ns=usual(Usage.CPU_TIME) if timed else None,
     )
-
-
-def _rates(rank: RankTimeline, between_ns: tuple[int, int]) -> Mapping[Usage, float] | None:
-    """Return the growth of each total per ns between the first and the last reading in this time."""
-    records = rank.of_kind(Kind.USAGE)
-    first_ns, last_ns = between_ns
-    records = records[(records["start_ns"] >= first_ns) & (records["start_ns"] <= last_ns)]
-    rates = {}
-    for number in np.unique(records["name"]).tolist():
-        read = records[records["name"] == number]
-        passed_ns = int(read["start_ns"][-1] - read["start_ns"][0])
-        if passed_ns > 0:
-            rates[Usage(rank.name(number))] = int(read["value"][-1] - read["value"][0]) / passed_ns
-    return rates if len(rates) == len(Usage) else None

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Floats, Ints
-from traincope.timeline import Timeline
+from traincope.events import Kind
+from traincope.timeline import RankTimeline, Timeline
 
 OWN_WORK = ("data_wait", "gc", "checkpoint_stall", "compile", UNATTRIBUTED)
 """Terms, in addition to compute, that no other rank can cause."""
@@ -67,9 +68,18 @@ def by_step(rank: RankLedger, steps: Ints, terms: Sequence[str]) -> Floats:
     return result
 
 
+def place(rank: RankTimeline) -> tuple[frozenset[int], frozenset[str]]:
+    """Return the rank's pipeline stages and mesh axes: ranks of one place are peers.
+
+    Without a mesh that has an axis for the pipeline, the rank's actions show its stages.
+    """
+    actions = rank.of_kind(Kind.ACTION)["peer"] if rank.stage is None else np.array([rank.stage])
+    return frozenset(np.unique(actions).tolist()), frozenset(rank.coords)
+
+
 def peers(timeline: Timeline, ledger: Ledger) -> tuple[list[int], ...]:
-    """Return the rows of the ranks that have the same work to do: of one stage, on the same mesh axes."""
-    places = {rank.rank: (rank.stage, frozenset(rank.coords)) for rank in timeline.ranks}
+    """Return the rows of the ranks that have the same work to do: of one place."""
+    places = {rank.rank: place(rank) for rank in timeline.ranks}
     rows = defaultdict(list)
     for row, rank in enumerate(ledger.ranks):
         rows[places[rank.rank]].append(row)

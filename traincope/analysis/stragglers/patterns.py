@@ -55,10 +55,10 @@ def pattern(steps: Ints, excess_ns: Floats, *, stretch: tuple[int, int], blurred
     late = np.zeros(len(steps), dtype=bool)
     late[first:end] = True
     hits = late & _largest(excess_ns, late)
-    shape, period, growth = Shape.STEADY, None, None
+    shape, every, growth = Shape.STEADY, None, None
     if hits.sum() <= FEW * (end - first):
-        late, period = hits, _period(steps[hits])
-        shape = Shape.IRREGULAR if period is None else Shape.PERIODIC
+        late, every = hits, period(steps[hits])
+        shape = Shape.IRREGULAR if every is None else Shape.PERIODIC
     else:
         growth = _growth(steps[late], excess_ns[late])
         shape = Shape.STEADY if growth is None else Shape.GROWING
@@ -66,7 +66,7 @@ def pattern(steps: Ints, excess_ns: Floats, *, stretch: tuple[int, int], blurred
         shape=shape,
         first_step=int(steps[first]) if first > blurred else None,
         last_step=int(steps[end - 1]) if end < len(steps) - blurred else None,
-        period_steps=period,
+        period_steps=every,
         growth_ns_per_100_steps=None if growth is None else 100 * growth,
         late_steps=int(late.sum()),
     )
@@ -95,7 +95,8 @@ def _largest(excess_ns: Floats, chosen: Bools) -> Bools:
     return marked
 
 
-def _period(hits: Ints) -> int | None:
+def period(hits: Ints) -> int | None:
+    """Return the usual distance of these steps; None if they are few, follow each other, or lie irregularly."""
     distances = np.diff(hits)
     if len(hits) < MIN_HITS:
         return None

@@ -16,7 +16,8 @@ it, and a steady growth, are no noise and are removed before. So noise that come
 no rank is named. Few steps do not show whether they depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps,
 or last BLOCK_NS if that is shorter: a machine favours one process over another for such times.
 
-Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late.
+Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late. The
+ranks that remain are the reference, so they are at least half: where all ranks differ, a few fast ones are no measure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,8 +38,8 @@ MARGIN = 0.01
 """Share of a step by which a rank is late in a block that speaks against it."""
 MOST = 0.8
 """Share of the lateness in all terms that single terms must have to be its cause."""
-FEW_STEPS = 60
-"""Number of steps below which their autocorrelation is unknown."""
+FEW_STEPS = 59
+"""Number of steps below which their autocorrelation is unknown: those of a run of 60, without the first."""
 MIN_STEPS_PER_BLOCK = 5
 BLOCK_NS = 500_000_000
 MAX_BLOCKS = 200
@@ -64,6 +65,8 @@ class Late:
     """Mean lateness per step: its excess, at most what its peers waited longer than it did."""
     stretch: tuple[int, int]
     """First step position of the clearest stretch of blocks against it, and the one after the last."""
+    peers: tuple[int, ...] = ()
+    """Rows that it is compared with: the ranks that are not late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +109,32 @@ def late_ranks(peers: Peers) -> tuple[Late, ...]:
     """Find the late ranks, the latest first."""
     rows, late = list(range(len(peers.waits_ns))), list[int]()
     while len(rows) > 1 and (found := {rows[each.row] for each in _late_among(peers.among(rows))}):
-        late += sorted(found)
-        rows = [row for row in rows if row not in found]
+        usual = [row for row in rows if row not in found]
+        if 2 * len(usual) < len(peers.waits_ns):
+            break
+        late, rows = [*late, *sorted(found)], usual
     final = (_evidence(_Compared(peers.among([row, *rows])), at=0) for row in late)
-    named = [replace(each, row=row) for row, each in zip(late, final, strict=True) if each is not None]
+    named = [
+        replace(each, row=row, peers=tuple(rows)) for row, each in zip(late, final, strict=True) if each is not None
+    ]
     return tuple(sorted(named, key=lambda each: -each.late_ns))
+
+
+def latest_so_far(peers: Peers) -> tuple[int, float] | None:
+    """Return the row of the rank that is latest in steps that are too few, and the chance that a healthy run has a rank
+    with such a lead; None if none is MATERIAL.
+    """
+    if len(peers.waits_ns) < 2 or not len(peers.wall_ns):
+        return None
+    compared = _Compared(peers)
+    late_ns = _lateness(peers, compared.measures[""])
+    row, length = int(np.argmax(late_ns)), _shortest_block(peers.wall_ns, len(peers.wall_ns))
+    if late_ns[row] < peers.material_ns or len(peers.wall_ns) < length:
+        return None
+    skipped = len(peers.wall_ns) % length
+    against = compared.excess_ns("", at=row, length=length) > MARGIN * _block_means(peers.wall_ns[skipped:], length)
+    lead, *_ = _largest_lead(against)
+    return row, min(peers.num_tests * chance_of_lead(len(against), lead), 1.0) if lead else 1.0
 
 
 def steps_needed(wall_ns: Floats, *, num_tests: int) -> int:

@@ -336,6 +336,8 @@ def _neighbours(operations: Operations) -> Pairs:
 def _by_microbatch(operations: Operations, kind: OperationKind, *, axis: Ints) -> dict[tuple[int, int], Ints]:
     """Return (number on the axis, part of the model) -> its rows in order of step and microbatch."""
     rows = np.flatnonzero(operations.are(kind))
+    if not len(rows):
+        return {}
     place = np.stack([axis[rows], operations.part[rows]], axis=1)
     order = np.lexsort((operations.microbatch[rows], operations.step[rows], place[:, 1], place[:, 0]))
     rows, place = rows[order], place[order]

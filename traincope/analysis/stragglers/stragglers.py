@@ -6,7 +6,7 @@ no own work. Along wait chains, each wait counts against the rank that arrived l
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from traincope.analysis.stragglers.persistence import (
     Peers,
     Work,
     late_ranks,
+    latest_so_far,
     material_terms,
     steps_needed,
 )
@@ -33,6 +34,8 @@ from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
 
+MAX_CHANCE_SO_FAR = 0.02
+"""Largest chance at which the latest rank of too few steps is mentioned. It is not named yet."""
 SHOWN_TERM = 0.1
 """Smallest share of the excess of a term that is shown."""
 
@@ -59,7 +62,7 @@ class TermExcess:
     own_ns: float
     """Mean of the straggler per late step."""
     peers_ns: float
-    """Mean of a peer: the median of the ranks that are not named."""
+    """Mean of a peer: the median of the ranks that are not late."""
 
     @property
     def ns(self) -> float:
@@ -80,10 +83,14 @@ class Straggler:
     late_ns: float
     """Mean lateness per step: its excess over its peers, at most what they waited longer than it did."""
     gain_ratio: float
-    """Share of step time that is saved if all named ranks are as fast as their peers: the mean lateness."""
+    """Share of step time that is saved if all named ranks are as fast as their peers: the mean lateness, or the result
+    of a replay (`replaying.caught_up`).
+    """
     terms: tuple[TermExcess, ...]
     """Terms in which its work exceeds its peers' in its late steps, the largest excess first."""
     pattern: Pattern
+    peers: tuple[int, ...] = ()
+    """The ranks that it is compared with."""
     usage: HostUsage | None = None
     """None if the kernel's counts were not recorded."""
     axes: tuple[str, ...] = ()
@@ -108,6 +115,7 @@ class Stragglers:
     """Waits of all ranks, and the named stragglers (often none)."""
 
     ranks: tuple[RankWait, ...]
+    """Empty if nothing shows who waits for whom: no collective of imported traces is matched across ranks."""
     named: tuple[Straggler, ...]
     """The latest first."""
     groups: tuple[SlowGroup, ...] = ()
@@ -116,6 +124,10 @@ class Stragglers:
     """Steps that could be compared."""
     steps_needed: int = 0
     """Fewest such steps after which a rank can be named. 0: no rank has a peer."""
+    so_far: tuple[int, float] | None = None
+    """The rank that is latest in too few steps, and the chance of such a lead in a healthy run; None if it is above
+    MAX_CHANCE_SO_FAR.
+    """
 
 
 def why_none(stragglers: Stragglers) -> str:
@@ -123,7 +135,11 @@ def why_none(stragglers: Stragglers) -> str:
     if not stragglers.steps_needed:
         return "no rank has a peer to compare with"
     if stragglers.steps < stragglers.steps_needed:
-        return f"too few steps to name a rank: {stragglers.steps:,} of {stragglers.steps_needed:,}"
+        few = f"too few steps to name a rank: {stragglers.steps:,} of {stragglers.steps_needed:,}"
+        if stragglers.so_far is None:
+            return few
+        rank, chance = stragglers.so_far
+        return f"{few}; rank {rank} so far, with 1 chance in {1 / chance:,.0f} that it is noise"
     return "no rank is late step after step"
 
 
@@ -140,13 +156,21 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
     ]
     late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
     longest = max(compared, key=lambda group: len(group.steps), default=None)
+    needed = 0 if longest is None else steps_needed(longest.wall_ns, num_tests=tests)
+    few = longest is not None and len(longest.steps) < needed and len(compared) == 1
     return Stragglers(
-        ranks=ranks,
+        ranks=() if _is_unmatched(timeline) else ranks,
         named=_with_axes(late, waited_for),
         groups=slow_groups(timeline.run, [straggler.rank for straggler in late]),
         steps=0 if longest is None else len(longest.steps),
-        steps_needed=0 if longest is None else steps_needed(longest.wall_ns, num_tests=tests),
+        steps_needed=needed,
+        so_far=longest.so_far(num_tests=tests) if few and longest is not None else None,
     )
+
+
+def _is_unmatched(timeline: Timeline) -> bool:
+    groups = [group for rank in timeline.ranks for group in rank.groups]
+    return bool(groups) and not any(group.matched for group in groups)
 
 
 def rank_waits(
@@ -231,6 +255,14 @@ class _Compared:
             wall_ns=summed(*ranks[0].terms).mean(axis=0) if chosen else np.empty(0),
         )
 
+    def so_far(self, *, num_tests: int) -> tuple[int, float] | None:
+        """The latest rank, and the chance of its lead, if that is at most MAX_CHANCE_SO_FAR."""
+        own = {term: ns for term, ns in material_terms(self.work, self.wall_ns).items() if term not in OF_DEVICE}
+        found = latest_so_far(Peers(work=own, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=num_tests))
+        if found is None or found[1] > MAX_CHANCE_SO_FAR:
+            return None
+        return self.ranks[found[0]].rank, found[1]
+
     def late(
         self, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting, num_tests: int
     ) -> Iterator[Straggler]:
@@ -243,16 +275,16 @@ class _Compared:
                 Peers(work=work, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=len(ways) * num_tests)
             )
             if found:
-                usual = [row for row in range(len(self.ranks)) if row not in {late.row for late in found}]
                 for late in found:
-                    straggler = self._straggler(late, usual, work, confidence, waited_for)
-                    yield replace(straggler, usage=self._usage(late.row, usual, timelines))
+                    straggler = self._straggler(late, work, confidence, waited_for)
+                    if straggler.terms:
+                        yield replace(straggler, usage=self._usage(late.row, late.peers, timelines))
                 return
 
-    def _straggler(self, late: Late, usual: list[int], work: Work, confidence: str, waited_for: Waiting) -> Straggler:
+    def _straggler(self, late: Late, work: Work, confidence: str, waited_for: Waiting) -> Straggler:
         found, steps = pattern(self.steps, late.excess_ns, stretch=late.stretch, blurred=MIN_STEPS_PER_BLOCK)
         own_ns = np.sum(list(work.values()), axis=0).mean(axis=1)
-        rank = self.ranks[late.row]
+        rank, usual = self.ranks[late.row], list(late.peers)
         return Straggler(
             rank=rank.rank,
             confidence=confidence,
@@ -262,9 +294,10 @@ class _Compared:
             gain_ratio=late.late_ns / float(self.wall_ns.mean()),
             terms=_excesses({term: work[term] for term in late.terms or work}, late.row, usual, steps),
             pattern=found,
+            peers=tuple(self.ranks[row].rank for row in usual),
         )
 
-    def _usage(self, row: int, usual: list[int], timelines: Mapping[int, RankTimeline]) -> HostUsage | None:
+    def _usage(self, row: int, usual: Sequence[int], timelines: Mapping[int, RankTimeline]) -> HostUsage | None:
         rank = timelines[self.ranks[row].rank]
         bounds = {step.number: (step.start_ns, step.end_ns) for step in rank.steps}
         return host_usage(
@@ -276,13 +309,13 @@ class _Compared:
 
 
 def _excesses(work: Work, row: int, usual: list[int], late: Bools) -> tuple[TermExcess, ...]:
-    """List the excess of a rank in these terms, in its late steps, the largest first."""
+    """List the excess of a rank in these terms, in its late steps, the largest first. Empty if no term is longer."""
     means = {term: ns[:, late].mean(axis=1) for term, ns in work.items()}
     excesses = [
         TermExcess(term=term, own_ns=float(ns[row]), peers_ns=float(np.median(ns[usual]))) for term, ns in means.items()
     ]
     ordered = sorted(excesses, key=lambda excess: -excess.ns)
-    return tuple(excess for excess in ordered if excess.ns >= SHOWN_TERM * ordered[0].ns)
+    return tuple(excess for excess in ordered if excess.ns > 0 and excess.ns >= SHOWN_TERM * ordered[0].ns)
 
 
 def _caused_share(rank: RankLedger, waited_for: Waiting) -> float:

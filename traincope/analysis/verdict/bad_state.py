@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
+from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.timeline import Timeline
+from traincope.units import size
 
 KINDS = {
     FaultKind.CORRUPTED_STATE: FindingKind.CORRUPTED_STATE,
@@ -25,6 +28,38 @@ def bad_state(timeline: Timeline, faults: Sequence[Fault], state: StateChecks | 
             evidence=f"{corruption.what}, {corruption.evidence}",
             advice=_advice(timeline, faults, corruption),
         )
+
+
+def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
+    """Finding about replicas that drift apart because gradients are not reduced."""
+    if gradients is None:
+        return
+    steps = f"in all {gradients.num_steps} steps with detail"
+    if gradients.by_ddp:
+        evidence = (
+            f"replicas drift apart: {steps}, backward and optimizer ran and DDP reduced no gradients"
+            f"{'; torch counted fewer collectives than steps' if gradients.counted else ''}"
+        )
+        advice = (
+            "Call the model that DDP returns (model(x), not model.module(x)), and leave model.no_sync() before the "
+            "last backward of each step. Then restart from a checkpoint that was equal on all ranks."
+        )
+    else:
+        evidence = (
+            f"replicas drift apart: {steps}, collectives between backward and optimizer have at most "
+            f"{size(gradients.reduced_bytes)}, and the gradients {size(gradients.gradient_bytes)}: "
+            "some are never reduced"
+        )
+        advice = (
+            "Reduce every parameter's gradient before the optimizer, or let DDP do it. With corruption_check_steps the "
+            "replicas are compared."
+        )
+    yield Finding(
+        kind=FindingKind.UNREDUCED_GRADIENTS,
+        confidence=HIGH if gradients.counted else MEDIUM,
+        evidence=evidence,
+        advice=advice,
+    )
 
 
 def _advice(timeline: Timeline, faults: Sequence[Fault], corruption: Corruption) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
+from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind, StopState
 from traincope.analysis.faults.recovery import recovery
-from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.analysis.verdict.lost_connections import check_host
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, with_gain
+from traincope.analysis.verdict.lost_connections import check_host, left_early
 from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
 
@@ -26,12 +26,33 @@ def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fa
             steps=() if hang.step is None else (hang.step,),
             confidence=hang.confidence,
             evidence=hang.evidence,
-            advice=" ".join([_advice(timeline, hang), *_recovery(timeline, hang, faults)]),
+            advice=" ".join([_advice(timeline, hang), *_prospects(timeline, hang, faults)]),
         )
 
 
-def _recovery(timeline: Timeline, hang: Hang, faults: Sequence[Fault]) -> list[str]:
-    """A mismatch spoils what is saved after it. The host may be the cause if no line of the training is."""
+def ended_stops(timeline: Timeline, over: Sequence[Hang]) -> Iterator[Finding]:
+    """One finding per stop that is over and cost a share of the run's time that is worth one."""
+    for hang in over:
+        share = (hang.lasted_ns or 0) / max(timeline.end_ns - timeline.start_ns, 1)
+        if share >= MIN_SHARE:
+            yield Finding(
+                kind=FindingKind.STALL,
+                ranks=hang.culprits,
+                steps=() if hang.step is None else (hang.step,),
+                confidence=hang.confidence,
+                evidence=hang.evidence,
+                advice=with_gain(_advice(timeline, hang), share),
+                estimated_gain_ratio=share,
+            )
+
+
+def _prospects(timeline: Timeline, hang: Hang, faults: Sequence[Fault]) -> list[str]:
+    """Say what to expect of a stall of a running job, and how to recover from any other stop.
+
+    A mismatch spoils what is saved after it. The host may be the cause if no line of the training is.
+    """
+    if hang.state is StopState.STALL and not any(fault.kind in ENDS - {FaultKind.NO_END} for fault in faults):
+        return ["It may go on by itself."]
     without_line = hang.kind == HangKind.STUCK and hang.call_site is None
     lost = hang.kind == HangKind.LOST_HOST
     return recovery(timeline, faults, before_ns=hang.since_ns, host_of=hang.fault_ranks if without_line or lost else ())
@@ -46,15 +67,35 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
     if hang.kind == HangKind.DEADLOCK:
         return f"Issue the collectives of both groups in the same order on {named}."
     if hang.kind == HangKind.LEFT:
-        return f"Give every rank the same number of steps: {named} finished before the others."
+        return left_early(timeline, hang.culprits)
+    if hang.kind == HangKind.MISMATCH and hang.differs == Differs.SIZE and hang.culprits:
+        return f"Let {named} pass the size that the others pass: pad to a common size, or exchange the sizes first."
+    if hang.kind == HangKind.MISMATCH and hang.differs == Differs.ORDER:
+        return f"Issue the collectives of all groups on {named} in the order of the other ranks."
     if hang.kind == HangKind.MISMATCH and hang.culprits:
         where = "" if hang.step is None else f" in step {hang.step}"
-        return f"Find the branch that only {named} takes{where}: every rank must issue the same collectives."
-    if hang.call_site is not None:
+        return (
+            f"Find the branch that only {named} takes{where}: every rank must issue the same collectives. If its "
+            "number of batches or microbatches differs, let all ranks agree on one number first."
+        )
+    over = bool(hang.culprits) and _is_over(timeline)
+    if hang.call_site is not None and not (over and hang.kind == HangKind.BUSY):
         return f"Look at {hang.call_site}{_processes(timeline, hang.culprits)}."
+    if over:
+        what = f"what {named} did instead of joining the others" if hang.call_site is None else hang.call_site
+        return (
+            f"Look at {what}. If that work is meant, share it among all ranks, or raise their time-out "
+            "(init_process_group(timeout=...)) above its time."
+        )
     ranks = hang.culprits or hang.suspects
     whose = f"{numbers(ranks, 'rank') if ranks else 'all ranks'}{_processes(timeline, ranks)}"
     return f"Get the stacks of {whose}: py-spy dump --pid PID."
+
+
+def _is_over(timeline: Timeline) -> bool:
+    """Return whether a rank ended its run, and no process is known to be left whose stacks could be read."""
+    ranks = timeline.run.ranks
+    return any(rank.info.ending is not None for rank in ranks) and not any(rank.running for rank in ranks)
 
 
 def _processes(timeline: Timeline, ranks: Sequence[int]) -> str:

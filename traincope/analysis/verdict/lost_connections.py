@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import clock_doubt_ns
+from traincope.analysis.faults.exceptions import Chain, Raised, exit_of
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.hangs.testimony import missed_ranks
 from traincope.analysis.faults.lost_hosts import lost_hosts, unexplained
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.events import CLEAN, NO_STEP
+from traincope.events import CLEAN, END_OF_TIME_NS, NO_STEP
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import count, numbers
 
@@ -47,19 +49,31 @@ def lost_connection(
     ranks = sorted(rank for end in failed for rank in end.ranks)
     left = [rank for rank in timeline.ranks if rank.ending == CLEAN and _precedes(timeline, rank, first)]
     reached = min((_last_complete(rank) for rank in timeline.ranks if rank.rank in ranks), default=NO_STEP)
-    early = [rank for rank in left if _last_complete(rank) <= reached]
+    early = [rank for rank in left if _last_complete(rank, until_ns=_left_ns(timeline, rank)) <= reached]
     after = f"communication of {numbers(ranks, 'rank')} failed: {first.what}"
     steps = () if first.step is None else (first.step,)
     if early and len(early) == len(left):
         names = numbers([rank.rank for rank in early], "rank")
+        hows = [f"; rank {rank.rank} {how}" for rank in early if (how := how_left(timeline, rank.rank))]
         return Finding(
             kind=FindingKind.FAILED_RANK,
             ranks=tuple(rank.rank for rank in early),
             steps=steps,
             confidence=MEDIUM,
-            evidence=f"{names} ended cleanly after {_steps(reached)}, before the others; then {after}",
-            advice=f"Give every rank the same number of steps: {names} finished before the others "
-            "(fewer batches, an early stop or sys.exit(0)), and the others wait.",
+            evidence=f"{names} ended cleanly after {_steps(reached)}, before the others{''.join(hows)}; then {after}",
+            advice=left_early(timeline, [rank.rank for rank in early]),
+        )
+    missed = {ranks for _, ranks in missed_ranks(timeline)}
+    if len(missed) == 1:
+        (late,) = missed
+        return Finding(
+            kind=FindingKind.FAILED_RANK,
+            ranks=tuple(sorted(late)),
+            steps=steps,
+            confidence=MEDIUM,
+            evidence=f"{numbers(sorted(late), 'rank')} did not reach the monitored_barrier of the others; {after}",
+            advice=f"Look for what {numbers(sorted(late), 'rank')} did instead: fewer batches, an error that it "
+            "handled, or a longer step.",
         )
     if len(unknown) == 1 and not left:
         (end,) = unknown
@@ -86,12 +100,47 @@ def lost_connection(
     )
 
 
+def how_left(timeline: Timeline, rank: int) -> Raised | None:
+    """The call by which a rank ended, e.g. "left by sys.exit(0) at train.py:9"; None without one."""
+    found = next((each for each in timeline.ranks if each.rank == rank), None)
+    left = None if found is None else _exit_of(timeline, found)
+    return None if left is None else left[1].last
+
+
+def _exit_of(timeline: Timeline, rank: RankTimeline) -> tuple[int, Chain] | None:
+    return exit_of(rank, next(records for records in timeline.run.ranks if records.rank == rank.rank))
+
+
+def _left_ns(timeline: Timeline, rank: RankTimeline) -> int:
+    """Instant at which the rank left by a call, which ends the step under way without completing it."""
+    left = _exit_of(timeline, rank)
+    return END_OF_TIME_NS if left is None else left[0]
+
+
+def left_early(timeline: Timeline, ranks: Sequence[int]) -> str:
+    """Advice on ranks that left before the others, whose launcher took that for a success."""
+    named = numbers(ranks, "rank")
+    calls = [call for rank in ranks if (call := how_left(timeline, rank)) is not None]
+    signals = sorted({call.handler for call in calls} - {""})
+    if signals:
+        return (
+            f"Find who sent {' and '.join(signals)} to {named}. Let the handler end the process with a nonzero code, "
+            "so that the launcher ends the other ranks, or let all ranks agree on the step in which they stop."
+        )
+    if calls and calls[0].site:
+        return f"Look at {calls[0].site}, where {named} left: all ranks must leave in the same step."
+    return (
+        f"Give every rank the same number of steps: {named} finished before the others (fewer batches, an early stop "
+        "or sys.exit(0)), and the others wait."
+    )
+
+
 def _precedes(timeline: Timeline, rank: RankTimeline, first: Fault) -> bool:
     return first.at_ns - rank.last_ns >= clock_doubt_ns(timeline, rank.rank, first.ranks[0])
 
 
-def _last_complete(rank: RankTimeline) -> int:
-    return max((step.number for step in rank.steps), default=NO_STEP)
+def _last_complete(rank: RankTimeline, *, until_ns: int = END_OF_TIME_NS) -> int:
+    return max((step.number for step in rank.steps if step.end_ns <= until_ns), default=NO_STEP)
 
 
 def _steps(last: int) -> str:

@@ -6,10 +6,18 @@ from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.units import count, size
+from traincope.units import count, duration, size
 
+RELEASE = "Release tensors kept from step to step: sum losses with .item(), and empty lists and caches."
+DETACH = (
+    "Keep no tensor with its graph from step to step: keep loss.item() or loss.detach(), which frees what the graph of "
+    "its step holds."
+)
 SPAN_STEPS = 100
 """Number of steps for which the growth is given."""
+HOUR_NS = 3_600 * 10**9
+LONG_NS = 30 * 24 * HOUR_NS
+"""Time until the memory is exhausted from which a growth is no finding."""
 MAX_NAMED = 4
 """With more growing ranks than this, only the fastest are described."""
 
@@ -17,9 +25,11 @@ MAX_NAMED = 4
 def memory_growth(uses: Sequence[MemoryUse], grown: Sequence[GrownTensors] = ()) -> Iterator[Finding]:
     """Yield one finding for each measure that grows, with all its ranks, the fastest first in the evidence.
 
+    A growth that leaves the memory enough for `LONG_NS` is none: hardly a run lasts as long.
     `grown`: what the census of live tensors saw. It is a second kind of evidence, of the same ranks.
     """
-    leaks = sorted((use for use in uses if use.leak), key=lambda use: -(use.growth_bytes_per_step or 0.0))
+    ending = (use for use in uses if use.leak and (use.exhausted_in_ns is None or use.exhausted_in_ns <= LONG_NS))
+    leaks = sorted(ending, key=lambda use: -(use.growth_bytes_per_step or 0.0))
     for measure in dict.fromkeys(use.measure for use in leaks):
         yield _growing([use for use in leaks if use.measure == measure], grown)
 
@@ -30,9 +40,12 @@ def _growing(leaks: Sequence[MemoryUse], grown: Sequence[GrownTensors]) -> Findi
     seen = [each for each in grown if each.rank in ranks]
     named = [f"on rank {use.rank} by {_growth(use)} to {size(use.last_bytes)}" for use in leaks[:MAX_NAMED]]
     more = [f"and on {count(len(ranks) - MAX_NAMED, 'more rank')}"] if len(ranks) > MAX_NAMED else []
-    by_step = [use.exhausted_at_step for use in leaks if use.exhausted_at_step is not None]
-    exhausted = [f"the memory is exhausted by step {min(by_step)} at the latest"] if by_step else []
-    census = [f"the census of rank {seen[0].rank} saw {seen[0].phrase}"] if seen else []
+    ends = [(use.exhausted_in_ns, use.exhausted_at_step) for use in leaks if use.exhausted_in_ns is not None]
+    exhausted = [_exhausted(*min(ends))] if ends else []
+    of_rank = [each for each in seen if each.rank == seen[0].rank]
+    named_groups = [*of_rank[:1], *[each for each in of_rank[1:] if each.held_by is not None][:1]]
+    saw = " and ".join(each.phrase for each in named_groups)
+    census = [f"the census of rank {seen[0].rank} saw {saw}"] if seen else []
     return Finding(
         kind=FindingKind.MEMORY_GROWTH,
         ranks=ranks,
@@ -40,8 +53,13 @@ def _growing(leaks: Sequence[MemoryUse], grown: Sequence[GrownTensors]) -> Findi
         evidence="; ".join(
             [f"{leaks[0].measure} memory grows steadily, " + ", ".join([*named, *more]), *exhausted, *census]
         ),
-        advice="Release tensors kept from step to step: sum losses with .item(), and empty lists and caches.",
+        advice=DETACH if any(each.has_graph for each in seen) else RELEASE,
     )
+
+
+def _exhausted(in_ns: int, at_step: int | None) -> str:
+    left = duration(in_ns) if in_ns < HOUR_NS else f"{in_ns / HOUR_NS:,.1f} hours"
+    return f"at this rate the memory is exhausted in {left}, by step {at_step:,} at the latest"
 
 
 def _growth(use: MemoryUse) -> str:

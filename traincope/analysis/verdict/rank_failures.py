@@ -4,6 +4,8 @@ Ranks that finished before the others (out of batches, stopped early, or left by
 ranks that continue wait for them in the next collective, and fail or hang there.
 """
 
+import re
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -17,21 +19,28 @@ from traincope.analysis.faults.endings import (
     is_external_signal,
     last_activity,
     possible_earlier_ends,
+    shared_with,
 )
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import lost_hosts
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.faults.shortages import OutOfMemory
+from traincope.analysis.faults.stream import causes
 from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.analysis.verdict.lost_connections import lost_connection
+from traincope.analysis.verdict.lost_connections import how_left, left_early, lost_connection
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
-from traincope.units import count, numbers
+from traincope.units import count, duration, numbers
 
 TRAINING = (Phase.FORWARD, Phase.BACKWARD)
 CLEARLY_EARLIER_NS = 10_000_000
 """Lead of one rank's recorded end over all others' records that makes it certainly the first."""
+RECENT_NS = 60_000_000_000
+"""Age of the last record up to which a job whose processes cannot be seen counts as running."""
+SECOND_NS = 1_000_000_000
+WORKER_KILLED = re.compile(r"DataLoader worker \(pid[^)]*\) is killed by signal: ([A-Z][\w ]*)")
+"""Words of torch for the death of a data loader's worker, with the name of the signal."""
 MAX_NAMED = 4
 """With more ranks than this they are counted, not named."""
 
@@ -56,16 +65,22 @@ def rank_failures(
     elif first is not None and firsts and all(end.of_communication for end in firsts):
         unknown = possible_earlier_ends(timeline, first, ends)
         yield lost_connection(timeline, first, [end for end in ends if end.of_communication], unknown)
+    elif first is not None and firsts and all(map(_is_interrupted, firsts)):
+        yield _stopped(first)
+    elif len(firsts) > 1 and firsts == shared_with(firsts[0], firsts):
+        finding = _with_shortage(_shared(timeline, firsts), firsts[0], out_of_memory)
+        yield replace(finding, advice=" ".join([finding.advice, *recovery(timeline, faults)]))
     elif len(firsts) > 1:
         yield _undecided(firsts)
     elif first is not None:
         finding = _stopped(first) if first.kind == FaultKind.STOPPED else _first_gone(timeline, first, unknown)
+        finding = _with_hang(finding, first, hangs)
         finding = _with_shortage(finding, first, out_of_memory)
         killed = first.ranks if finding.kind == FindingKind.KILLED_RANK and not unknown else ()
         finding = replace(finding, advice=" ".join([finding.advice, *recovery(timeline, faults, host_of=killed)]))
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
-    elif ends and not any(hang.stopped for hang in hangs):
-        yield with_early_exits(_no_end(timeline, ends), timeline, failed=[rank for end in ends for rank in end.ranks])
+    elif ends and not any(hang.stopped for hang in hangs) and not any(end.is_fault for end in ends):
+        yield _going_on(timeline, ends)
     named = {*(() if first is None else first.ranks), *(rank for host in lost_hosts(timeline) for rank in host.ranks)}
     unreported = tuple(rank for rank in timeline.run.missing if rank not in {*named, *timeline.run.refused})
     if unreported:
@@ -78,6 +93,12 @@ def rank_failures(
         )
 
 
+def _with_hang(finding: Finding, first: Fault, hangs: Sequence[Hang]) -> Finding:
+    """Add the stop that hid the first exception until its time-out."""
+    hidden = next((hang for hang in hangs if causes(first, hang)), None)
+    return finding if hidden is None else replace(finding, evidence=f"{finding.evidence}; {hidden.evidence}")
+
+
 def _with_shortage(finding: Finding, first: Fault, shortages: Sequence[OutOfMemory]) -> Finding:
     """Add what held the memory of the first rank, if a shortage ended it, and the remedy in place of the traceback."""
     short = next((each for each in shortages if first.ranks == (each.rank,)), None)
@@ -87,7 +108,20 @@ def _with_shortage(finding: Finding, first: Fault, shortages: Sequence[OutOfMemo
     return replace(finding, evidence="; ".join([finding.evidence, *short.phrases]), advice=advice)
 
 
+def _is_interrupted(end: Fault) -> bool:
+    """Return whether Ctrl-C ended the job or a rank: the launcher got it, or the rank itself."""
+    by_signal = end.kind in (FaultKind.STOPPED, FaultKind.SIGNAL) and signal.SIGINT.name in end.what
+    return by_signal or end.raised == KeyboardInterrupt.__name__
+
+
 def _stopped(first: Fault) -> Finding:
+    if _is_interrupted(first):
+        return Finding(
+            kind=FindingKind.STOPPED_JOB,
+            confidence=HIGH,
+            evidence=f"stopped by you, with Ctrl-C, and no rank failed by itself: {first.what}",
+            advice="",
+        )
     return Finding(
         kind=FindingKind.STOPPED_JOB,
         confidence=MEDIUM,
@@ -107,6 +141,51 @@ def _no_end(timeline: Timeline, ends: Sequence[Fault], *, after: Fault | None = 
         advice="Check whether their processes still run. If not, read their launcher's log and the kernel's log of "
         "their host.",
     )
+
+
+def _going_on(timeline: Timeline, ends: Sequence[Fault]) -> Finding:
+    """Ranks without an end, and without a fault that ended the job: it runs, if their processes or records show it."""
+    no_end = _no_end(timeline, ends)
+    finding = with_early_exits(no_end, timeline, failed=[rank for end in ends for rank in end.ranks])
+    confidence = _runs(timeline, [end.ranks[0] for end in ends]) if finding is no_end else UNKNOWN
+    if confidence == UNKNOWN:
+        return finding
+    numbers_of = [rank.steps[-1].number for rank in timeline.ranks if rank.steps]
+    latest = max(
+        [*numbers_of, *(rank.open_step for rank in timeline.ranks if rank.open_step is not None)], default=None
+    )
+    reached = "no step is recorded" if latest is None else f"step {latest}"
+    seen = "" if confidence == HIGH else "; its processes are not seen from this host"
+    return Finding(
+        kind=FindingKind.RUNNING,
+        confidence=confidence,
+        evidence=f"{reached}, {_last_record(timeline)}{seen}",
+        advice="",
+    )
+
+
+def _runs(timeline: Timeline, ranks: Sequence[int]) -> str:
+    """High if the processes of these ranks run, medium if they cannot be seen and wrote records lately."""
+    states = {rank.running for rank in timeline.run.ranks if rank.rank in ranks}
+    silent_ns = _silent_ns(timeline)
+    if states == {True}:
+        return HIGH
+    return MEDIUM if False not in states and silent_ns is not None and abs(silent_ns) < RECENT_NS else UNKNOWN
+
+
+def _silent_ns(timeline: Timeline) -> int | None:
+    """Time from the last record of any rank to the reading, by this host's clock. Negative if clocks differ."""
+    read_ns = timeline.run.read_wall_ns
+    return None if read_ns is None else read_ns - timeline.end_ns
+
+
+def _last_record(timeline: Timeline) -> str:
+    silent_ns = _silent_ns(timeline)
+    if silent_ns is None:
+        return "the time of its last record is unknown"
+    if silent_ns < -SECOND_NS:
+        return f"last record {duration(-silent_ns)} ahead of this host's clock"
+    return f"last record {duration(max(silent_ns, 0))} ago"
 
 
 def _last_heard(timeline: Timeline, ends: Sequence[Fault]) -> str:
@@ -138,6 +217,27 @@ def _undecided(firsts: list[Fault]) -> Finding:
         confidence=UNKNOWN,
         evidence=f"{candidates} ended first: {apart_ns / 1e6:.3f} ms apart, within the error of their clocks",
         advice="Read the traceback of each: one rank's error follows from the other's.",
+    )
+
+
+def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
+    """Ranks that raised the same exception at the same line. If most ranks did, the program is the cause, and not a
+    rank: the others may have been ended before they raised it.
+    """
+    first = min(firsts, key=lambda end: end.at_ns)
+    ranks = tuple(sorted(rank for end in firsts for rank in end.ranks))
+    is_program = 2 * len(ranks) > timeline.run.info.world_size
+    who = f"all {len(ranks)} ranks" if len(ranks) == timeline.run.info.world_size else numbers(ranks, "rank")
+    within = duration(max(end.at_ns for end in firsts) - first.at_ns)
+    return Finding(
+        kind=FindingKind.FAILED_RANK,
+        ranks=() if is_program else ranks,
+        steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
+        confidence=HIGH,
+        evidence=f"{who} raised the same exception within {within}; on rank {first.ranks[0]}: {first.what}",
+        advice="Read the traceback of one of them: the program raises it on each rank, and none of them is the cause."
+        if is_program
+        else "Read the traceback of one of them: errors of the other ranks follow from theirs.",
     )
 
 
@@ -181,31 +281,65 @@ def _lead(timeline: Timeline, ranks: Iterable[RankTimeline]) -> int | None:
 
 def _evidence(first: Fault, timeline_of_first: RankTimeline | None, *, lead_ns: int | None, certain: bool) -> str:
     known = "" if certain else "of the known ends, "
-    parts = [f"{known}rank {first.ranks[0]} ended first: {_how(first, timeline_of_first)}"]
+    parts = [f"{known}rank {first.ranks[0]} {'ended' if first.hidden_at is None else 'failed'} first: {_how(first)}"]
     if lead_ns is not None and lead_ns > 0:
         parts[0] += f", {lead_ns / 1e6:.0f} ms before the last record of any other rank"
-    parts += [f"it was in {last_activity(timeline_of_first)}"] if timeline_of_first is not None else []
+    inside = timeline_of_first is not None and any(record.in_thread for record in timeline_of_first.open_records)
+    parts += [f"it was in {last_activity(timeline_of_first)}"] if timeline_of_first is not None and inside else []
     return "; ".join([*parts, *([first.evidence] if first.evidence else [])])
 
 
-def _how(first: Fault, timeline_of_first: RankTimeline | None) -> str:
-    if first.kind == FaultKind.EXIT:
-        return f"it {first.what}"
-    if timeline_of_first is not None and timeline_of_first.ending not in (None, CLEAN):
-        return (
-            f"it left the run by {timeline_of_first.ending}{', out of memory' if 'out of memory' in first.what else ''}"
-        )
+def _how(first: Fault) -> str:
+    if _raised(first):
+        return f"it raised {first.what}"
     return f"by {first.what}" if first.kind == FaultKind.SIGNAL else f"it {first.what}"
 
 
 def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
     if not certain:
         return "Check whether the other named ranks still run: the rank that ended first is the cause."
+    worker = WORKER_KILLED.search(first.what)
+    if worker is not None:
+        return _of_worker(worker.group(1))
+    where = f" at {first.site}" if first.site else ""
+    if first.hidden_at is not None:
+        return (
+            f"Mend the {first.raised}{where}. Call no collective in `except` or `finally`{_at(first.hidden_at)}: the "
+            "other ranks do not join it, and the time-out hides the first error."
+        )
+    if first.handler:
+        return (
+            f"Find who sent {first.handler} to rank {first.ranks[0]} (its scheduler, a drained node): errors of the "
+            "other ranks follow from its end."
+        )
+    if first.kind == FaultKind.EXIT and first.site and not first.message:
+        return (
+            f"Look at {first.site}, where rank {first.ranks[0]} leaves: errors of the other ranks follow from its end."
+        )
     if raised or first.kind == FaultKind.EXIT:
-        return "Read that rank's traceback: errors of the other ranks follow from it."
+        line = f"Look at {first.site}, and read" if first.site else "Read"
+        return f"{line} that rank's traceback: errors of the other ranks follow from it."
     if first.kind == FaultKind.SIGNAL:
         return "Read its stacks in its rank directory (signal-*.txt)."
     return "Read the kernel's log on its host (dmesg: out of memory, SIGKILL) and the launcher's exit code."
+
+
+def _at(site: str) -> str:
+    return f" ({site})" if site else ""
+
+
+def _of_worker(name: str) -> str:
+    """Advice on a killed worker of a data loader, by the name of its signal."""
+    if "Bus" in name:
+        return "Give the container more shared memory (/dev/shm), or the DataLoader fewer workers."
+    if "Killed" in name:
+        return (
+            "Read the kernel's log on its host (dmesg): mostly the memory was full. Use fewer workers or a smaller "
+            "prefetch, and look at the samples of that batch."
+        )
+    if "Terminated" in name:
+        return "Find who ended the DataLoader's worker: the launcher, the scheduler, or a limit of the container."
+    return "Run the Dataset's code alone on the samples of that batch: native code in it crashed the worker."
 
 
 def with_early_exits(finding: Finding, timeline: Timeline, *, failed: Iterable[int]) -> Finding:
@@ -222,18 +356,16 @@ def with_early_exits(finding: Finding, timeline: Timeline, *, failed: Iterable[i
         return finding
     names = f"rank {early[0]}" if len(early) == 1 else f"{len(early)} ranks, rank {early[0]} among them,"
     after = min(trained[rank] for rank in early)
+    hows = [f"rank {rank} {how}; " for rank in early[:MAX_NAMED] if (how := how_left(timeline, rank))]
     return replace(
         finding,
         ranks=tuple(sorted({*finding.ranks, *early})),
         confidence=MEDIUM,
         evidence=(
             f"{names} ended cleanly after {count(after + 1, 'step')}, the others began {last_step + 1}; "
-            f"of the others, {finding.evidence}"
+            f"{''.join(hows)}of the others, {finding.evidence}"
         ),
-        advice=(
-            f"Give every rank the same number of steps: {names} finished before the others "
-            "(fewer batches, an early stop or sys.exit(0)), and the others wait."
-        ),
+        advice=left_early(timeline, early),
     )
 
 

@@ -5,12 +5,17 @@ from collections.abc import Callable, Sequence
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
+from traincope.timeline import Timeline
+from traincope.timeline.device.traced import names_gpu
 
 IDLE = (
     "Remove synchronisations (.item(), print), launch fewer and larger kernels (torch.compile, CUDA graphs, larger "
     "batches), and give the DataLoader more workers."
 )
-COMMUNICATION = "Overlap transfers with compute (prefetch the next layer, larger buckets), or send bf16, not fp32."
+COMMUNICATION = (
+    "Trace whole steps of all ranks (profiler.step(), torch 2.4 or newer) and import them together: only then are "
+    "transfers and waits for other ranks apart."
+)
 MEMORY = "Copy from pinned memory on a separate stream, earlier, and copy less."
 NO_GPU = Finding(
     kind=FindingKind.NO_STEPS,
@@ -18,20 +23,37 @@ NO_GPU = Finding(
     evidence="the traces contain no GPU events, so the GPUs' time is unknown",
     advice="Add ProfilerActivity.CUDA to the profiler's activities, and trace again.",
 )
+NEITHER = Finding(
+    kind=FindingKind.NO_STEPS,
+    confidence=UNKNOWN,
+    evidence="the traces contain neither GPU events nor steps, so the use of time is unknown",
+    advice=(
+        "Call the profiler's step() after each step, and trace again; if the training uses GPUs, with "
+        "ProfilerActivity.CUDA."
+    ),
+)
 
 
-def traced_gpus(parts: Sequence[GpuPartition]) -> tuple[Finding, ...]:
+def untraced_gpus(timeline: Timeline) -> tuple[Finding, ...]:
+    """NO_GPU for traces of a training on GPUs that contain no GPU events: times of its host say little."""
+    traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
+    return (NO_GPU,) if timeline.of_host_traces and any(map(names_gpu, traces)) else ()
+
+
+def traced_gpus(timeline: Timeline, parts: Sequence[GpuPartition]) -> tuple[Finding, ...]:
     """Losses of traced time, the largest first; healthy without a loss; NO_STEPS without GPU events."""
     if not parts:
-        return (NO_GPU,)
+        traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
+        return (NO_GPU if any(map(names_gpu, traces)) else NEITHER,)
     losses = (
         _loss(parts, FindingKind.GPU_IDLE, lambda part: part.idle_ns, "are idle", IDLE),
         _loss(
             parts,
             FindingKind.EXPOSED_COMMUNICATION,
             lambda part: part.exposed_communication_ns,
-            "communicate and do not compute",
+            "communicate (transfers or waits) and do not compute",
             COMMUNICATION,
+            confidence=UNKNOWN,
         ),
         _loss(
             parts, FindingKind.EXPOSED_MEMORY, lambda part: part.exposed_memory_ns, "copy and do not compute", MEMORY
@@ -42,14 +64,20 @@ def traced_gpus(parts: Sequence[GpuPartition]) -> tuple[Finding, ...]:
 
 
 def _loss(
-    parts: Sequence[GpuPartition], kind: FindingKind, lost: Callable[[GpuPartition], int], activity: str, advice: str
+    parts: Sequence[GpuPartition],
+    kind: FindingKind,
+    lost: Callable[[GpuPartition], int],
+    activity: str,
+    advice: str,
+    *,
+    confidence: str = MEDIUM,
 ) -> tuple[float, Finding]:
     """Share of the traced time, and the finding. It names the rank that loses most if there are several."""
     share = _share(parts, lost)
     worst = max(parts, key=lambda part: _share([part], lost))
     of_worst = f", that of rank {worst.rank} {percent(_share([worst], lost))}" if len(parts) > 1 else ""
     evidence = f"the GPUs of the traces {activity} for {percent(share)} of the traced time{of_worst}"
-    return share, Finding(kind=kind, ranks=_ranks(parts), confidence=MEDIUM, evidence=evidence, advice=advice)
+    return share, Finding(kind=kind, ranks=_ranks(parts), confidence=confidence, evidence=evidence, advice=advice)
 
 
 def _ranks(parts: Sequence[GpuPartition]) -> tuple[int, ...]:

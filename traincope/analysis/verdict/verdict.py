@@ -4,17 +4,24 @@ from collections.abc import Sequence
 
 from traincope.analysis.attribution.terms import COMPUTE
 from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.call_sites import RankCalls
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.faults.anomalies.corruption import StateChecks
+from traincope.analysis.faults.anomalies.data_order import DataOrder
+from traincope.analysis.faults.anomalies.fed_data import FedData
+from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.hangs.hang import Hang, StopState
 from traincope.analysis.faults.lost_hosts import hung_before, lost_hosts
 from traincope.analysis.faults.shortages import OutOfMemory
+from traincope.analysis.faults.slow_code import SampledWindow
+from traincope.analysis.faults.stream import causes
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernels import Kernels
 from traincope.analysis.kernels.unfused import Unfused
+from traincope.analysis.ledger.host_shortages import HostShortage
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.memory.census import GrownTensors
@@ -22,14 +29,16 @@ from traincope.analysis.memory.snapshots import RankSnapshot
 from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble
 from traincope.analysis.reliability.reliability import Reliability
+from traincope.analysis.replaying.prices import Prices
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
-from traincope.analysis.verdict.bad_state import bad_state
+from traincope.analysis.verdict.bad_state import bad_state, unreduced
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
+from traincope.analysis.verdict.data_findings import data_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
-from traincope.analysis.verdict.hang_findings import hang_findings
+from traincope.analysis.verdict.hang_findings import ended_stops, hang_findings
 from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, unfused_kernels
 from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
@@ -37,7 +46,7 @@ from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.memory_growth import memory_growth
 from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
-from traincope.analysis.verdict.traced_gpus import traced_gpus
+from traincope.analysis.verdict.traced_gpus import traced_gpus, untraced_gpus
 from traincope.timeline import Timeline
 from traincope.units import count
 
@@ -51,6 +60,7 @@ def verdict(
     roots: tuple[Root, ...] = (),
     *,
     faults: Sequence[Fault] = (),
+    shortages: Sequence[HostShortage] = (),
     hangs: Sequence[Hang] = (),
     memory: Sequence[MemoryUse] = (),
     state: StateChecks | None = None,
@@ -64,24 +74,52 @@ def verdict(
     kernels: Kernels | None = None,
     unfused: Unfused | None = None,
     slowdown: Slowdown | None = None,
+    prices: Prices | None = None,
     reliability: Reliability | None = None,
+    windows: Sequence[SampledWindow] = (),
+    calls: Sequence[RankCalls] = (),
+    order: DataOrder | None = None,
+    fed: FedData | None = None,
 ) -> tuple[Finding, ...]:
     """Ordered findings, the most important first; never empty. All arguments are of the same timeline.
 
     Imported traces without steps are judged by `gpus` alone, imported snapshots of memory by `snapshots`.
     """
-    lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, hangs, faults)
+    over = [hang for hang in hangs if hang.state is StopState.OVER]
+    hangs = [hang for hang in hangs if hang.state is not StopState.OVER]
+    unexplained = [hang for hang in hangs if not any(causes(fault, hang) for fault in faults)]
+    lost, hung = lost_host_findings(timeline, faults, hangs), hang_findings(timeline, unexplained, faults)
     findings = in_order_of_cause(tuple(lost), tuple(hung), hung_before=hung_before(lost_hosts(timeline), hangs))
     findings += rank_failures(timeline, faults, hangs, out_of_memory)
     findings += bad_state(timeline, faults, state)
+    findings += unreduced(unreduced_gradients(timeline, calls))
+    findings += data_findings(timeline, order, fed)
+    findings += ended_stops(timeline, over)
     if timeline.run.logbook is not None:
         return (_only_a_logbook(reliability),)
     if timeline.run.info.imported and not ledger.wall_ns:
-        traced = traced_gpus(gpus) if gpus or not snapshots else ()
+        traced = traced_gpus(timeline, gpus) if gpus or not snapshots else ()
         return ordered([*findings, *traced, *snapshot_findings(snapshots)])
+    running = any(finding.kind == FindingKind.RUNNING for finding in findings)
     if not ledger.wall_ns:
-        return ordered([*findings, _no_steps()])
-    findings += cost_findings(timeline, ledger, bubble, comm, stragglers, roots, experts, ahead, faults=faults)
+        return ordered(findings if running else [*findings, _no_steps()])
+    prices = Prices(ledger=ledger) if prices is None else prices
+    findings += untraced_gpus(timeline)
+    findings += cost_findings(
+        timeline,
+        ledger,
+        bubble,
+        comm,
+        stragglers,
+        prices,
+        roots,
+        experts,
+        ahead,
+        faults=faults,
+        shortages=shortages,
+        windows=windows,
+        calls=calls,
+    )
     if ratios is not None and (ahead is not None or gpus):
         findings += kernels_below_peak(ratios, kernels, by_marks=ahead is not None)
     findings += unfused_kernels(unfused)
@@ -90,7 +128,9 @@ def verdict(
     findings += checkpoint_cadence(reliability)
     findings += memory_growth(memory, grown)
     real_faults = [fault for fault in faults if fault.is_fault]
-    return ordered(findings) or (_faults_only(real_faults) if real_faults else _healthy(ledger),)
+    if len(findings) == running:
+        findings.append(_faults_only(real_faults) if real_faults else _healthy(ledger))
+    return ordered(findings)
 
 
 def in_order_of_cause(lost: Sequence[Finding], hung: Sequence[Finding], *, hung_before: bool = False) -> list[Finding]:

@@ -274,6 +274,8 @@ def _facts(
         f"{layout.ranks} ranks instead of {old.ranks}" if layout.ranks != old.ranks else f"the same {old.ranks} ranks"
     )
     yield f"the batch of {layout.batch} sequences stays, on {ranks}"
+    if layout.ranks > old.ranks:
+        yield "the new ranks are assumed to have cores, or GPUs, of their own, as idle as those of the run"
     yield f"a rank computes {rates.flops_per_second:.3g} FLOP/s, whatever the size of its matrices"
     for name, link in (("in a host", rates.node), ("between hosts", rates.network)):
         if link is not None:

@@ -19,24 +19,19 @@ from statistics import mean, median, median_low, quantiles
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, exposed_wait
 from traincope.analysis.ledger.ledger import RankLedger
-from traincope.analysis.pipeline.bubble import measured_transfers
+from traincope.analysis.replaying.pipeline_change import Measured, changed_ns, recorded_pipeline, replayed_ns
+from traincope.analysis.replaying.replay import Factors, replay
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.layout_change import changed_layout
 from traincope.analysis.what_if.link_law import LinkLaw, link_laws, sent_messages
-from traincope.analysis.what_if.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
-from traincope.analysis.what_if.replay import Factors, replay
 from traincope.analysis.what_if.settings import Settings
 from traincope.analysis.what_if.what_if import NO_ORDER, RANK_TERMS, RecordedSteps, recorded_steps, why_no_step
 from traincope.errors import UsageError
-from traincope.plan.layout.bus import RING_FACTORS
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
-from traincope.topology import PIPELINE_AXIS
 from traincope.units import count, duration
 
 TENSOR_AXIS = "tp"
 DATA_WAIT = "data_wait"
-WHOLE_PIPELINE = (PIPELINE_AXIS, "world")
-"""Axes whose collectives make all stages wait for each other, as the norm of the gradients does."""
 MEDIAN_ERROR = 1.25 / 1.35
 """Standard error of a median over interquartile range / sqrt(n), for a normal distribution."""
 
@@ -92,7 +87,7 @@ def predict_settings(analysis: Analysis, settings: Settings) -> SettingsPredicti
 
 
 def _pipeline(analysis: Analysis, settings: Settings, steps: RecordedSteps) -> SettingsPrediction:
-    measured = _measured(analysis)
+    measured = recorded_pipeline(analysis.bubble, analysis.context.on_streams, analysis.comm)
     schedule, shape = _wanted(measured, settings)
     assumed = tuple(check_pipeline(analysis.timeline.run.info.settings, schedule=schedule, shape=shape))
     base = replayed_ns(measured)
@@ -107,26 +102,6 @@ def _pipeline(analysis: Analysis, settings: Settings, steps: RecordedSteps) -> S
         least_ns=max(step_ns + min(times) - base - around, 0.0),
         most_ns=step_ns + max(times) - base + around,
         stands_on=(*_pipeline_facts(measured, settings, schedule), *assumed),
-    )
-
-
-def _measured(analysis: Analysis) -> Measured:
-    bubble = analysis.bubble
-    if bubble is None or bubble.timetable is None:
-        raise UsageError(
-            "this run has no pipeline whose step can be replayed, so pp, microbatches, schedule and virtual cannot be "
-            "predicted; `traincope plan search --like RUN` computes them by formula"
-        )
-    if bubble.schedule not in SCHEDULES:
-        raise UsageError(f"the recorded order is {bubble.schedule}, which no schedule is; it cannot be changed")
-    streams = analysis.context.on_streams
-    messages = [int(ns) for _, each in measured_transfers(streams.instances, streams.transfers).values() for ns in each]
-    synchronised = any(row.axis in WHOLE_PIPELINE and row.operation in RING_FACTORS for row in analysis.comm)
-    return measured_pipeline(
-        bubble,
-        bubble.timetable,
-        message_ns=round(median(messages)) if messages else 0,
-        is_synchronised=synchronised,
     )
 
 

@@ -2,7 +2,7 @@
 
 A change is a name and a factor, `tp.transfer=0.5`. The name is a ledger term of the rank's work (`data_wait=0`),
 `compute` for all training work (`rank3.compute=0.9`), the transfers of an axis (`tp.transfer`), or how late ranks join
-its collectives (`dp.wait=0`: all as early as the first). The replay (`what_if.replay`) keeps the order of all work and
+its collectives (`dp.wait=0`: all as early as the first). The replay (`replaying.replay`) keeps the order of work and
 the dependencies between ranks.
 """
 
@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import mean, median
 
-import numpy as np
-
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.releases import releases
 from traincope.analysis.attribution.terms import COMPUTE, EVALUATION, HOST_TERMS, exposed_transfer, exposed_wait
-from traincope.analysis.what_if.moves import Moves, rank_moves, shared_collectives
-from traincope.analysis.what_if.replay import Factors, replay
+from traincope.analysis.replaying.moves import Moves
+from traincope.analysis.replaying.recorded import StepMoves, last_steps
+from traincope.analysis.replaying.replay import Factors, replay
 from traincope.errors import UsageError
 from traincope.topology import axis_order
 
@@ -50,13 +49,13 @@ class Prediction:
 
     changes: tuple[Change, ...]
     steps: tuple[int, ...] = ()
-    """Numbers of the last counted steps that are consecutive and that all ranks completed."""
+    """Numbers of the last counted steps that all ranks completed."""
     recorded_ns: tuple[int, ...] = ()
-    replayed_ns: tuple[int, ...] = ()
+    replayed_ns: tuple[float, ...] = ()
     """Replay without changes. Its difference from `recorded_ns` is the error to expect of the prediction."""
-    changed_ns: tuple[int, ...] = ()
+    changed_ns: tuple[float, ...] = ()
     """Replay with the changes."""
-    lower_bound_ns: tuple[int, ...] = ()
+    lower_bound_ns: tuple[float, ...] = ()
     """Replay with the changes if transfers without a measured time took no time."""
     reason: str | None = None
     """Reason for a missing prediction."""
@@ -147,7 +146,7 @@ def _factor(text: str, change: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSteps:
-    """The last counted steps that are consecutive, as moves."""
+    """The last counted steps, as moves."""
 
     numbers: tuple[int, ...]
     recorded_ns: tuple[int, ...]
@@ -160,7 +159,7 @@ def recorded_steps(analysis: Analysis) -> RecordedSteps | None:
     if path is None or not path.steps:
         return None
     recorded = {step.number: step.wall_ns for step in path.steps}
-    numbers = _last_steps(analysis, tuple(recorded))
+    numbers = last_steps(analysis.timeline, tuple(recorded), max_records=MAX_RECORDS) or tuple(recorded)[-1:]
     return RecordedSteps(
         numbers=numbers,
         recorded_ns=tuple(recorded[number] for number in numbers),
@@ -203,24 +202,14 @@ def _factors(changes: Sequence[Change]) -> dict[tuple[int | None, str], float]:
     return factors
 
 
-def _last_steps(analysis: Analysis, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Take the last consecutive numbers, as many as the limit of records allows. `numbers` ascend."""
-    records = sum(len(rank.main) for rank in analysis.timeline.ranks)
-    max_steps = max(1, MAX_RECORDS * max(len(rank.numbers) for rank in analysis.ledger.ranks) // max(records, 1))
-    gaps = np.flatnonzero(np.diff(numbers) != 1)
-    return numbers[max(int(gaps[-1]) + 1 if len(gaps) else 0, len(numbers) - max_steps) :]
-
-
 def _moves(analysis: Analysis, numbers: tuple[int, ...]) -> dict[int, Moves]:
     """Moves of all ranks that completed steps. The threads are sliced again because an analysis keeps no slices."""
     context = analysis.context
     streams = context.on_streams
-    instances, wire, last = streams.instances, streams.transfers, streams.last
-    ranks = [rank for rank in context.measured.ranks if rank.steps]
-    shared = shared_collectives(ranks, instances, first=numbers[0], last=numbers[-1])
+    step_moves = StepMoves.of(context, numbers)
     moves = {}
-    for rank in ranks:
+    for rank in (rank for rank in context.measured.ranks if rank.steps):
         pieces, split = context.slices(rank)
-        released = releases(rank, pieces, split, instances=instances, wire=wire, last=last)
-        moves[rank.rank] = rank_moves(rank, pieces, split, released, shared, wire=wire)
+        released = releases(rank, pieces, split, instances=streams.instances, wire=streams.transfers, last=streams.last)
+        moves[rank.rank] = step_moves.rank_moves(rank, pieces, split, released)
     return moves

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from traincope.cli.quantities import quantity
+from traincope.cli.screen import make_safe
 from traincope.errors import TraincopeError, UsageError
 from traincope.live.node.agent import DEFAULT_INTERVAL_SECONDS, SHARE_OF_A_CORE, Agent, Options
 from traincope.live.node.job_budget import job_budget
@@ -184,6 +185,7 @@ def _share(text: str) -> float:
 
 def main() -> None:
     """Entry point for training processes: this command without the imports of the other commands."""
+    make_safe()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     command = AgentCommand()
     parser = argparse.ArgumentParser(prog="traincope agent")

@@ -10,6 +10,7 @@ from rich.console import Console
 from traincope.analysis import analyze
 from traincope.cli.launch.injecting import add_fault_argument
 from traincope.cli.launch.training import Job, check_out, program, require_torch, train
+from traincope.cli.screen import make_console
 from traincope.errors import TrainingError, UsageError
 from traincope.report import render, render_first_screen
 from traincope.timeline import open_run
@@ -43,7 +44,7 @@ class Demo:
         require_torch()
         out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
         check_out(out)
-        console = Console()
+        console = make_console()
         layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"
         console.print(f"Training a GPT on the source of Python's standard library: {layout}\n", highlight=False)
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)

@@ -7,10 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from traincope.cli.answers import add_format
 from traincope.cli.quantities import quantity
+from traincope.cli.screen import make_console
 from traincope.doctor import Examination, examine_machine, examine_run, render, to_document
 from traincope.doctor.gpu_proof import prove, render_proof, to_proof_document
 from traincope.errors import TraincopeError, UsageError
@@ -47,6 +46,12 @@ class Doctor:
             help="measure this processor's matrix products, for the MFU of runs on this machine (takes a minute)",
         )
         parser.add_argument(
+            "--build-native",
+            action="store_true",
+            help="compile the native recorder for this torch, try it and keep it in your cache (needs g++ 12 or newer; "
+            "takes half a minute)",
+        )
+        parser.add_argument(
             "--threads",
             type=int,
             metavar="N",
@@ -74,7 +79,9 @@ class Doctor:
             raise UsageError("--out and --seconds belong to --gpu; give --gpu too")
         if arguments.threads is not None and not arguments.measure_peak:
             raise UsageError("--threads belongs to --measure-peak; give --measure-peak too")
-        if arguments.measure_peak:
+        if arguments.build_native:
+            examination = _build_native(arguments)
+        elif arguments.measure_peak:
             examination = _measure(arguments)
         elif arguments.run_directory is None:
             examination = examine_machine(os.environ)
@@ -83,8 +90,18 @@ class Doctor:
         if arguments.format == "json":
             print(json.dumps(to_document(examination), indent=2))
         else:
-            render(examination, Console())
+            render(examination, make_console())
         return 0 if examination.healthy else TraincopeError.exit_code
+
+
+def _build_native(arguments: argparse.Namespace) -> Examination:
+    if arguments.run_directory is not None or arguments.measure_peak:
+        raise UsageError("--build-native builds for this Python; leave out the run directory and --measure-peak")
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("--build-native compiles for torch, which is not installed in this Python; install it")
+    from traincope.doctor.native import build_native
+
+    return build_native()
 
 
 def _measure(arguments: argparse.Namespace) -> Examination:
@@ -117,7 +134,7 @@ def _prove(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps(to_proof_document(proof), indent=2))
     else:
-        render_proof(proof, Console())
+        render_proof(proof, make_console())
         print(f"written: {out}; it has no names of hosts, users or paths: attach it to an issue")
     return 0 if proof.passed else TraincopeError.exit_code
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.launch.training import add_overrides, override_words, progress_bar, require_torch
 from traincope.cli.quantities import whole
+from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class DriftCommand:
                 arguments.config or default, overrides=(*arguments.overrides, f"train.steps={arguments.steps}")
             )
         text = _written(drift, arguments.format)
-        write_answer(text, arguments.output)
+        write_answer(text, arguments.output, is_drawn=arguments.format == "text")
         return 0
 
 
@@ -73,7 +74,7 @@ def _train(config: Path, *, overrides: tuple[str, ...]) -> "Drift":
             arguments=(str(config), *override_words(overrides), "--result", str(result), "--progress", str(progress)),
             module=WORKER,
         )
-        with progress_bar(progress, steps=len(FORMATS) * loaded.train.steps, console=Console(stderr=True)):
+        with progress_bar(progress, steps=len(FORMATS) * loaded.train.steps, console=make_console(stderr=True)):
             launch(job)
         return Drift.read(json.loads(result.read_text(encoding="utf-8")))
 
@@ -85,7 +86,7 @@ def _written(drift: "Drift", format: str) -> str:
         from traincope.figures.steps.drift import drift_page
 
         return drift_page(drift)
-    console = Console()
+    console = make_console()
     with console.capture() as captured:
         _show(drift, console)
     return captured.get()

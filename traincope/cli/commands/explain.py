@@ -4,15 +4,17 @@ import argparse
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
+from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 from traincope.explanations import Explanation, explanations
 from traincope.report.text.layout.lines import Trimmed
 
 MAX_WIDTH = 100
+CLOSE = 0.7
+"""Likeness of a kind that an unknown one may mean."""
 
 
 class Explain:
@@ -29,8 +31,8 @@ class Explain:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        console = Console()
-        console = Console(width=min(console.width, MAX_WIDTH))
+        console = make_console()
+        console = make_console(width=min(console.width, MAX_WIDTH))
         if not arguments.kinds:
             for line in _list():
                 console.print(line)
@@ -49,7 +51,7 @@ def _chosen(kinds: Sequence[str]) -> list[Explanation]:
     names = [kind.lower().replace("-", "_").replace(" ", "_") for kind in kinds]
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known)
+            close = get_close_matches(name, known, cutoff=CLOSE)
             meant = f"{' or '.join(close)}? " if close else ""
             raise UsageError(f"unknown kind {name}; {meant}`traincope explain` lists all kinds")
     return list({known[name].place: known[name] for name in names}.values())

@@ -1,9 +1,9 @@
 """`traincope export`: a run in the formats of other tools, or as a copy without names."""
 
 import argparse
-import sys
 from pathlib import Path
 
+from traincope.cli.answers import write_answer
 from traincope.errors import UsageError
 from traincope.report.export_files import check_target, open_whole, write_export
 from traincope.report.exports import BUILT_IN, Address, CollectorExport, DirectoryExport, TextExport, export_named
@@ -113,5 +113,5 @@ def _print(export: TextExport | DirectoryExport, run: Path) -> int:
     if isinstance(export, DirectoryExport):
         raise UsageError("this export writes a directory, which cannot go to standard output; give its name with -o")
     for piece in export.pieces(open_whole(run)):
-        sys.stdout.buffer.write(piece.encode())
+        write_answer(piece, None)
     return 0

@@ -17,13 +17,16 @@ from traincope.errors import MissingDependencyError, UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
-from traincope.live.unrecorded.stacks import PROGRAM, find_py_spy, read_stacks
 from traincope.report import hang_document, render_hangs
 from traincope.report.schema import NativeStack
-from traincope.store import RunRecords
+from traincope.store import Look, RunRecords
+from traincope.store.job.outside_stacks import PROGRAM, find_py_spy, read_stacks
 from traincope.store.layout import rank_directory
 from traincope.timeline import Timeline, build_timeline, open_run
+from traincope.units import numbers
 
+ASKED, BY_SIGNAL = "asked", "signal"
+"""Ways to get stacks."""
 MAX_NATIVE = 8
 """Number of ranks whose C frames are shown."""
 
@@ -45,11 +48,19 @@ class HangCommand:
         add_format(parser)
         parser.add_argument(
             "--stacks",
-            action="store_true",
-            help="first let the ranks that run on this host write their stacks, as the agent does when it notices a "
-            "hang",
+            action="store_const",
+            const=ASKED,
+            help="first get the stacks of the ranks that run on this host, as the agent does when it notices a hang: "
+            "a rank that does not answer is read from outside (pip install 'traincope[stacks]')",
         )
-
+        parser.add_argument(
+            "--stacks=signal",
+            dest="stacks",
+            action="store_const",
+            const=BY_SIGNAL,
+            help="the same, and send SIGURG to a rank that does not answer, if its run has `signal_stacks`: that may "
+            "end the system call in which the rank stands",
+        )
         parser.add_argument(
             "--native",
             action="store_true",
@@ -62,10 +73,11 @@ class HangCommand:
         timeline, lacks = _open(arguments.evidence, stacks=arguments.stacks)
         if arguments.without_notices:
             timeline = replace(timeline, run=replace(timeline.run, notices=()))
-        judged = hangs(timeline, Context(timeline).instances, endings(timeline))
+        ends = endings(timeline)
+        judged = hangs(timeline, Context(timeline).instances, ends)
         answer = hang_document(
             judged,
-            tuple(hang_findings(timeline, judged, tuple(marks(timeline)))),
+            tuple(hang_findings(timeline, judged, (*marks(timeline), *ends))),
             next_step=max((rank.steps[-1].number + 1 for rank in timeline.ranks if rank.steps), default=0),
             lacks=lacks,
             native_stacks=tuple(_native_stacks(timeline.run, judged)) if arguments.native else (),
@@ -74,7 +86,7 @@ class HangCommand:
         return 0
 
 
-def _open(paths: list[Path], *, stacks: bool) -> tuple[Timeline, tuple[str, ...]]:
+def _open(paths: list[Path], *, stacks: str | None) -> tuple[Timeline, tuple[str, ...]]:
     """The timeline, and what it lacks. Raises UsageError if --stacks is used without a run."""
     pids = [int(path.name) for path in paths if str(path).isdecimal() and not path.exists()]
     if stacks and (pids or any(map(holds_dumps, paths))):
@@ -84,19 +96,34 @@ def _open(paths: list[Path], *, stacks: bool) -> tuple[Timeline, tuple[str, ...]
             raise UsageError("give processes only, or paths only")
         job = look_at_job(pids)
         return build_timeline(job.records), job.lacks
+    if any(map(holds_dumps, paths)):
+        records = read_dumps(paths)
+        return build_timeline(records), tuple(_lacks(records))
     return _recorded(paths, stacks=stacks), ()
 
 
-def _recorded(paths: list[Path], *, stacks: bool) -> Timeline:
-    if any(map(holds_dumps, paths)):
-        return build_timeline(read_dumps(paths))
+def _lacks(dumps: RunRecords) -> Iterator[str]:
+    yield from dumps.problems
+    if dumps.missing:
+        yield (
+            f"no dump of {numbers(dumps.missing, 'rank')} of the {dumps.info.world_size:,} in the groups: give one of "
+            "each rank, because one that did not join has not written why"
+        )
+
+
+def _recorded(paths: list[Path], *, stacks: str | None) -> Timeline:
     if len(paths) > 1:
         raise UsageError("give one run directory, or dumps of torch's flight recorder")
     timeline = open_run(paths[0])
-    if stacks:
-        _ask_for_stacks(timeline.run)
-        timeline = open_run(paths[0])
-    return timeline
+    if not stacks:
+        return timeline
+    looks = _looks(timeline.run, by_signal=stacks == BY_SIGNAL)
+    timeline = open_run(paths[0])  # with what the ranks wrote
+    ranks = [
+        replace(rank, looks=(*rank.looks, replace(looks[rank.rank], by_agent=False))) if rank.rank in looks else rank
+        for rank in timeline.run.ranks
+    ]
+    return replace(timeline, run=replace(timeline.run, ranks=tuple(ranks)))
 
 
 def _native_stacks(run: RunRecords, judged: Sequence[Hang]) -> Iterator[NativeStack]:
@@ -117,16 +144,18 @@ def _native_stacks(run: RunRecords, judged: Sequence[Hang]) -> Iterator[NativeSt
         yield NativeStack(rank=rank.rank, pid=rank.info.pid, frames=frames, problem=stacks.problem or None)
 
 
-def _ask_for_stacks(run: RunRecords) -> None:
-    """Raises UsageError if no rank answers."""
+def _looks(run: RunRecords, *, by_signal: bool) -> dict[int, Look]:
+    """Look at the ranks that run on this host, with their stacks. Raises UsageError if none can be had."""
     subjects = [
         Subject(directory=rank_directory(run.path, attempt=rank.attempt, rank=rank.rank), info=rank.info)
         for rank in run.ranks
         if rank.running
     ]
-    looks = look_at_ranks(subjects, with_stacks=True)
+    looks = look_at_ranks(subjects, with_stacks=True, by_signal=by_signal)
     if not any(look.stack for look in looks.values()):
+        reasons = dict.fromkeys(look.no_stack for look in looks.values() if look.no_stack)
+        why = "; ".join(reasons) or "none of them runs on this host, or they are stopped"
         raise UsageError(
-            f"no rank of {run.path} wrote its stacks: none of them runs on this host, or they are stopped; "
-            "leave out --stacks to see what the records show"
+            f"no stack of a rank of {run.path} is known: {why}; leave out --stacks to see what the records show"
         )
+    return looks

@@ -1,27 +1,32 @@
 """`traincope import`: make a run directory from kernel traces, memory snapshots, operations, or a logbook."""
 
 import argparse
+import sys
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import whole
+from traincope.cli.screen import make_console
+from traincope.cli.sigterm import interrupted_by_sigterm
 from traincope.errors import UsageError
 from traincope.ingest import (
     TABLE_SUFFIXES,
     Given,
+    find_snapshots,
     find_traces,
+    holds_dumps,
+    holds_traces,
     import_logbook,
     import_snapshots,
     import_table,
     import_traces,
-    is_snapshot,
 )
 from traincope.ingest.tables.importing import ImportedTable
 from traincope.plan.model.rates import model_rates, whole_sequences
 from traincope.plan.model.sources import PRESETS, read_model
+from traincope.plan.search.clusters import ACCELERATORS, device_name
 from traincope.private_files import restrict_process
 from traincope.store.logbook import Logbook, is_logbook
 from traincope.units import count
@@ -61,7 +66,11 @@ class Import:
             metavar="NAME",
             help="range that marks each step, if the profiler's step() was not called",
         )
-        parser.add_argument("--gpu", metavar="NAME", help="the GPUs' name in the data sheets, if the traces lack it")
+        parser.add_argument(
+            "--gpu",
+            metavar="NAME",
+            help=f"the GPUs' name, if the traces lack it: as torch prints it, or {', '.join(ACCELERATORS)}",
+        )
         parser.add_argument(
             "--model",
             metavar="MODEL",
@@ -76,10 +85,14 @@ class Import:
 
     def run(self, arguments: argparse.Namespace) -> int:
         restrict_process()
+        with interrupted_by_sigterm():
+            return self._run(arguments)
+
+    def _run(self, arguments: argparse.Namespace) -> int:
         given = Given(
             axes=arguments.axes,
             step_marker=arguments.step_marker,
-            gpu=arguments.gpu,
+            gpu=None if arguments.gpu is None else device_name(arguments.gpu),
             described=_described(arguments),
         )
         tables = [path for path in arguments.traces if path.suffix in TABLE_SUFFIXES]
@@ -97,16 +110,23 @@ class Import:
             _describe(tables[0], import_table(tables[0], arguments.output, given=given))
             print(f"see the result:  traincope report {arguments.output}")
             return 0
-        snapshots = [path for path in arguments.traces if is_snapshot(path)]
+        with_traces = [path for path in arguments.traces if path.is_dir() and holds_traces(path)]
+        others = [path for path in arguments.traces if path not in with_traces]
+        dumps = next((path for path in others if path.exists() and holds_dumps(path)), None)
+        if dumps is not None:
+            raise UsageError(f"{dumps} is of torch's flight recorder; see who waits for whom: traincope hang {dumps}")
+        for left_out in find_snapshots(with_traces):
+            print(f"{left_out} is a snapshot of memory, so it is left out; import it alone", file=sys.stderr)
+        snapshots = find_snapshots(others)
         if snapshots:
-            if len(snapshots) < len(arguments.traces):
+            if with_traces or any(path not in snapshots and holds_traces(path) for path in others):
                 raise UsageError(f"{snapshots[0]} is a snapshot of memory; import traces and snapshots separately")
             for each in import_snapshots(snapshots, arguments.output, given=given):
                 print(f"{each.source}: rank {each.rank} ({each.rule}), {count(len(each.snapshot.devices), 'GPU')}")
             print(f"see the result:  traincope report {arguments.output}")
             return 0
         paths = find_traces(arguments.traces)
-        console = Console(stderr=True)
+        console = make_console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("", total=len(paths))
@@ -120,6 +140,8 @@ class Import:
         for trace in imported:
             events = f"{trace.num_kept:,} of {trace.num_read:,} events kept"
             print(f"{trace.source}: rank {trace.rank} ({trace.rule}), {events}")
+            if trace.num_untimed:
+                print(f"  left out: {count(trace.num_untimed, 'event')} without a valid time")
             if trace.lost is not None:
                 print(f"  incomplete: {trace.lost}")
         print(f"see the result:  traincope report {arguments.output}")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.cli.answers import add_format
+from traincope.cli.screen import make_console
 from traincope.printable import printable, short
 from traincope.record.session.identity import DEFAULT_ROOT
 from traincope.report.run_list import ListedRun, RunState, list_runs
@@ -61,7 +62,7 @@ class Ls:
         elif not runs:
             print(f"no run below {url or directory}")
         else:
-            _show(runs, directory, Console())
+            _show(runs, directory, make_console())
         return 0
 
 

@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
-
 from traincope.cli.answers import write_answer
 from traincope.cli.launch.training import require_torch
 from traincope.cli.preflight.options import add_options, option_words, settings_of
 from traincope.cli.preflight.slurm_task import variables_of_task
+from traincope.cli.screen import make_console
 from traincope.errors import ConfigError, DataError, TraincopeError, UsageError
 
 RANK = "traincope.cli.preflight.rank"
@@ -57,7 +56,7 @@ def _on_this_machine(arguments: argparse.Namespace) -> int:
     check_corpus(config.data, sequence=config.model.sequence)
     with TemporaryDirectory(prefix="traincope-preflight-") as directory:
         result = Path(directory) / "result.json"
-        words = (*option_words(arguments), "--width", str(Console().width), "--result", str(result))
+        words = (*option_words(arguments), "--width", str(make_console().width), "--result", str(result))
         try:
             launch(Launch(ranks=config.parallel.world_size, module=RANK, arguments=words))
         except TraincopeError:

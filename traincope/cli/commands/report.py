@@ -7,12 +7,11 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
-
 from traincope.analysis import Analysis, analyze, parse_changes, parse_settings, predict_settings, what_if
 from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.quantities import add_energy_price, add_price
+from traincope.cli.screen import make_console
 from traincope.cli.together import add_workflow, with_runs_of_workflow
 from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
@@ -55,7 +54,7 @@ class Report:
         add_workflow(parser)
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
-        parser.add_argument("--brief", action="store_true", help="print only five numbers and at most three findings")
+        parser.add_argument("--brief", action="store_true", help="print only five numbers and the first finding")
         add_price(parser)
         add_energy_price(parser)
         parser.add_argument(
@@ -83,7 +82,7 @@ class Report:
         if len(arguments.run_directories) > 1 and (arguments.format == HTML or arguments.what_if is not None):
             raise UsageError("--format html and --what-if take one run")
         if _by_rows(arguments):
-            write_answer(_summary_text(arguments), arguments.output)
+            write_answer(_summary_text(arguments), arguments.output, is_drawn=True)
             return 0
         with workers_of(arguments).executor() as executor:
             runs = [open_run(run, executor=executor) for run in arguments.run_directories]
@@ -94,7 +93,7 @@ class Report:
             text = _report_text(analyses[0], arguments)
         else:
             text = _prediction_text(analyses[0], arguments)
-        write_answer(text, arguments.output)
+        write_answer(text, arguments.output, is_drawn=arguments.format == "text")
         return 0
 
 
@@ -119,7 +118,7 @@ def _summary_text(arguments: argparse.Namespace) -> str:
     document = summary_document(job_summary(summaries))
     if arguments.format == "json":
         return json.dumps(document, indent=2) + "\n"
-    console = Console(file=StringIO() if arguments.output else None)
+    console = make_console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         render_summary(document, console)
     return captured.get()
@@ -133,7 +132,7 @@ def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
         from traincope.report.html import to_html
 
         return to_html(analysis, **prices)
-    console = Console(file=StringIO() if arguments.output else None)
+    console = make_console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         if arguments.brief:
             render_brief(analysis, console)
@@ -149,7 +148,7 @@ def _workflow_text(analyses: list[Analysis], arguments: argparse.Namespace) -> s
         prices = {"price_per_gpu_hour": arguments.price_per_gpu_hour, "price_per_kwh": arguments.price_per_kwh}
         reports = [to_document(analysis, **prices) for analysis in analyses]
         return json.dumps(workflow_document(together, reports), indent=2, allow_nan=False) + "\n"
-    console = Console(file=StringIO() if arguments.output else None)
+    console = make_console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:
         render_workflow(together, console)
     heads = [f"\nJOB {printable(job.role)}\n" for job in together.jobs]
@@ -161,7 +160,7 @@ def _prediction_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     if arguments.format == HTML:
         raise UsageError("--what-if prints text or JSON; leave out --format html")
     settings = parse_settings(arguments.what_if)
-    console = Console(file=StringIO())
+    console = make_console(file=StringIO())
     if settings is None:
         scaled = what_if(analysis, parse_changes(arguments.what_if, analysis))
         document: object = prediction_document(scaled)

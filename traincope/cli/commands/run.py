@@ -3,19 +3,21 @@
 import argparse
 import math
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.cli.launch.child import Ended, run_child
-from traincope.cli.launch.hang_exit import add_on_hang_argument, hang_exit
+from traincope.cli.launch.child import Child, Ended, end_as, run_here
+from traincope.cli.launch.hang_exit import HangExit, add_on_hang_argument, hang_exit
 from traincope.cli.launch.injecting import add_fault_argument, fault_environment, python_path
-from traincope.cli.launch.outcome import print_outcome
+from traincope.cli.launch.outcome import print_outcome, say
 from traincope.cli.launch.training import check_out
-from traincope.errors import HangError, UsageError
+from traincope.errors import CommandError, HangError, UsageError
 from traincope.live.shipping.destinations import known_destinations
+from traincope.record.instrumentation.guard import guard
 from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
 from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
 from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
@@ -29,6 +31,8 @@ from traincope.store.places.ship_notes import is_shipped, ship_wait_seconds
 
 POLL_SECONDS = 0.1
 SCRIPTS = (".py", ".sh")
+NO_NOTES = Path(os.devnull)
+"""Instead of a file that cannot be made."""
 
 
 class Run:
@@ -59,31 +63,98 @@ class Run:
 
     def run(self, arguments: argparse.Namespace) -> int:
         command = _command(arguments.words)
+        with suppress(OSError):
+            if arguments.out is not None:
+                _check_out(arguments.out)
+        hang_exit(arguments.on_hang, runs=list, environment=os.environ)
+        recording = guard(_prepared)(arguments, command)
+        if recording is None:
+            run_here(command, environment=os.environ)
+        try:
+            child = Child(command, environment=recording.environment)
+        except OSError:  # the system allows no other process, or no more open files
+            recording.close()
+            run_here(command, environment=recording.environment)
+        except CommandError:
+            recording.close()
+            raise
+        with child:
+            ended = child.run(recording.ending)
+            child.afterwards(lambda: guard(_conclude)(recording, ended))
+            recording.close()
+            if recording.ending is None or recording.ending.notice is None:
+                return end_as(ended)
+            return HangError.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """The recording of the command's processes."""
+
+    out: Path
+    notes: Path
+    own_notes: bool
+    """The notes are of this command, not of a `traincope run` around it."""
+    before: frozenset[Path]
+    """Directories that processes had recorded in before."""
+    began_wall_ns: int
+    environment: Mapping[str, str]
+    """Variables of the command."""
+    ending: HangExit | None
+
+    def close(self) -> None:
+        if self.own_notes:
+            with suppress(OSError):
+                self.notes.unlink()
+
+
+def _prepared(arguments: argparse.Namespace, command: Sequence[str]) -> _Recording | None:
+    """Prepare the recording. None, with one line on standard error, if that is not possible."""
+    try:
         out = _directory(arguments.out, command=command)
-        before, began_wall_ns = recorded(out), time.time_ns()
-        outer = _notes_of_outer_run(out)
-        with tempfile.NamedTemporaryFile(prefix="traincope-run-") as file:
-            notes = outer or Path(file.name)
-            ending = hang_exit(
-                arguments.on_hang,
-                runs=lambda: map(recorded_at, [out, *_own_runs(read_notes(notes))]),
-                environment=os.environ,
-            )
-            ended = run_child(command, environment=_environment(out, notes, arguments), hang_exit=ending)
-            process_notes = read_notes(notes)
-        for run in (out, *_own_runs(process_notes)):
-            _await_shipping(run)
-        new = recorded(out) - before
-        for run in [*([out] if new else []), *_own_runs(process_notes)]:
-            _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=began_wall_ns)
-        if new and str(out) != os.environ.get(OUT_VARIABLE):
-            write_note(Note.OWN_RUN, out)  # for a `traincope run` around this one
-        if outer is None and not identify(os.environ).rank:
-            print_outcome(out, new=new, process_notes=process_notes, file=sys.stderr)
-        if ending is None or ending.notice is None:
-            return ended.shell_code
-        print(f"traincope: ended the job (--on-hang=exit, exit code {HangError.exit_code})", file=sys.stderr)
-        return HangError.exit_code
+    except OSError as error:
+        say(f"not recorded: {error.strerror} (the working directory); give an absolute --out")
+        return None
+    outer = _notes_of_outer_run(out)
+    notes = outer or _new_notes()
+    return _Recording(
+        out=out,
+        notes=notes,
+        own_notes=outer is None and notes != NO_NOTES,
+        before=recorded(out),
+        began_wall_ns=time.time_ns(),
+        environment=_environment(out, notes, arguments),
+        ending=hang_exit(
+            arguments.on_hang,
+            runs=lambda: map(recorded_at, [out, *_own_runs(read_notes(notes))]),
+            environment=os.environ,
+        ),
+    )
+
+
+def _new_notes() -> Path:
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="traincope-run-")
+    except OSError:
+        return NO_NOTES
+    os.close(descriptor)
+    return Path(name)
+
+
+def _conclude(recording: _Recording, ended: Ended) -> None:
+    """Write down how ranks ended, and print the outcome."""
+    out, process_notes = recording.out, read_notes(recording.notes)
+    for run in (out, *_own_runs(process_notes)):
+        _await_shipping(run)
+    new = recorded(out) - recording.before
+    for run in [*([out] if new else []), *_own_runs(process_notes)]:
+        _note_exits(run, ended=ended, process_notes=process_notes, since_wall_ns=recording.began_wall_ns)
+    if new and str(out) != os.environ.get(OUT_VARIABLE):
+        write_note(Note.OWN_RUN, out)  # for a `traincope run` around this one
+    if _notes_of_outer_run(out) is None and not identify(os.environ).rank:
+        print_outcome(out, new=new, process_notes=process_notes)
+    if recording.ending is not None and recording.ending.notice is not None:
+        say(f"ended the job (--on-hang=exit, exit code {HangError.exit_code})")
 
 
 def _await_shipping(run: Path) -> None:
@@ -96,7 +167,7 @@ def _await_shipping(run: Path) -> None:
     attempt = max(attempts)
     while attempt_directory(local, attempt).is_dir() and not is_shipped(local, attempt=attempt, host=this_host()):
         if time.monotonic() > until or not is_locked(lock_path(job_name(local, attempt=attempt))):
-            print(f"traincope: not all records were shipped; run `traincope ship {run}` on this host", file=sys.stderr)
+            say(f"not all records were shipped; run `traincope ship {run}` on this host")
             return
         time.sleep(POLL_SECONDS)
 
@@ -129,7 +200,7 @@ def _note_exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns:
     try:
         append_notes(path, notes)
     except OSError as error:
-        print(f"traincope: cannot write how the ranks ended to {path}: {error.strerror}", file=sys.stderr)
+        say(f"cannot write how the ranks ended to {path}: {error.strerror}")
 
 
 def _exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int) -> Iterator[LauncherNote]:
@@ -154,16 +225,29 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def _directory(out: Path | None, *, command: Sequence[str]) -> Path:
-    """The absolute run directory, because the command may change its directory.
+    """The absolute run directory, because the command may change its directory."""
+    chosen = out or _out_of_environment()
+    return Path(DEFAULT_ROOT).absolute() / _name(command, os.environ) if chosen is None else chosen.absolute()
 
-    Launchers on other nodes and restarts share a run, so the directory may already hold one.
-    """
-    chosen = out or (Path(os.environ[OUT_VARIABLE]) if os.environ.get(OUT_VARIABLE) else None)
-    if chosen is None:
-        return Path(DEFAULT_ROOT).absolute() / _name(command, os.environ)
-    if not (chosen / RUN_FILE).is_file() and not recorded(chosen):
-        check_out(chosen)
-    return chosen.absolute()
+
+def _out_of_environment() -> Path | None:
+    """The directory that the variable gives; an unusable one is reported and ignored."""
+    value = os.environ.get(OUT_VARIABLE)
+    if not value:
+        return None
+    try:
+        with suppress(OSError):
+            _check_out(Path(value))
+    except UsageError as error:
+        say(f"{OUT_VARIABLE} is ignored: {error}")
+        return None
+    return Path(value)
+
+
+def _check_out(out: Path) -> None:
+    """Raise as `check_out`, unless a run is there: launchers on other nodes and restarts share one."""
+    if not (out / RUN_FILE).is_file() and not recorded(out):
+        check_out(out)
 
 
 def _name(command: Sequence[str], environment: Mapping[str, str]) -> str:

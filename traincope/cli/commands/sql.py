@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from traincope.cli.answers import add_format, write_answer
+from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.printable import short
 from traincope.report.text.layout.lines import Trimmed, text
@@ -99,7 +100,7 @@ def _views(format: str) -> str:
 
 
 def _drawn(show: Callable[[Console], None]) -> str:
-    console = Console(file=StringIO(), width=None if sys.stdout.isatty() else WIDE)
+    console = make_console(file=StringIO(), width=None if sys.stdout.isatty() else WIDE)
     with console.capture() as captured:
         show(console)
     return captured.get()

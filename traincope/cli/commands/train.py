@@ -4,12 +4,11 @@ import argparse
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 from traincope.cli.launch.hang_exit import add_on_hang_argument
 from traincope.cli.launch.injecting import add_fault_argument
 from traincope.cli.launch.training import Job, add_overrides, check_out, program, require_torch, train
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
+from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 
 
@@ -62,7 +61,7 @@ class Train:
             resume=arguments.resume,
             on_hang=arguments.on_hang,
         )
-        console = Console()
+        console = make_console()
         train(job, console=console)
         console.print(f"\nrecorded in {out}\nsee where the time went:  {program()} report {out}", highlight=False)
         return 0

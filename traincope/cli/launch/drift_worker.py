@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_starter, exit_now, exit_on_error, exit_worker
+from traincope.cli.screen import make_safe
 from traincope.engine.config import Config
 from traincope.engine.config.load import load_config
 from traincope.engine.optimizer.clipping import global_norm
@@ -32,9 +33,10 @@ from traincope.errors import ConfigError, TraincopeError
 
 def main() -> None:
     """Parse the command line, train in all formats, and end the process."""
+    make_safe()
     arguments = _parser().parse_args()
     exit_on_error()
-    end_with_parent(signal.SIGKILL)
+    end_with_starter(signal.SIGKILL)
     try:
         config = load_config(arguments.config, overrides=arguments.overrides)
         environment = WorkerEnvironment.read()

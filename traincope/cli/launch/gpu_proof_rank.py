@@ -7,7 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_starter, exit_now, exit_on_error, exit_worker
+from traincope.cli.screen import make_safe
 from traincope.doctor.gpu_proof.launching import leaving_reason
 from traincope.doctor.gpu_proof.training import train
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
@@ -17,7 +18,8 @@ from traincope.errors import TrainingError
 def main(folder: Path, seconds: float) -> None:
     """Join the process group, train, and end the process."""
     exit_on_error()
-    end_with_parent(signal.SIGKILL)
+    make_safe()
+    end_with_starter(signal.SIGKILL)
     environment = WorkerEnvironment.read()
     try:
         with leaving_reason(folder, rank=environment.rank):

@@ -1,12 +1,14 @@
 """Last lines of `traincope run`: the verdict in five lines and the run's path, or why nothing was recorded."""
 
 import os
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from typing import TextIO
 
 from traincope.cli.launch.training import program
 from traincope.record.session.options import OFF_SWITCH
@@ -19,11 +21,20 @@ MAX_SECONDS = 30
 BY_HAND = "put `with traincope.run():` around the training"
 
 
-def print_outcome(out: Path, *, new: frozenset[Path], process_notes: Notes, file: TextIO) -> None:
-    """Print the outcome to `file`. `new` are the directories that processes recorded in."""
+def print_outcome(out: Path, *, new: frozenset[Path], process_notes: Notes) -> None:
+    """Print the outcome on standard error. `new` are the directories that processes recorded in."""
     lines = _recorded(out, process_notes, new=new) if new else _unrecorded(out, process_notes=process_notes)
     for line in lines:
-        print(f"traincope: {line}", file=file)
+        say(line)
+
+
+def say(line: str) -> None:
+    """Print a line of traincope between the command's own on standard error, wrapped if that is a terminal."""
+    text = f"traincope: {line}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr)
 
 
 def _recorded(out: Path, process_notes: Notes, *, new: frozenset[Path]) -> Iterator[str]:
@@ -78,6 +89,11 @@ def _why(out: Path, *, process_notes: Notes) -> str:
     """The first missing condition, and what to do."""
     if os.environ.get(OFF_SWITCH, "").lower() in ("off", "0"):
         return f"{OFF_SWITCH}={os.environ[OFF_SWITCH]} switches recording off; unset it"
+    if process_notes.are_lost:
+        return (
+            "its processes could not report. The command removed their file, or no directory for temporary files can "
+            "be written; set TMPDIR"
+        )
     if not process_notes.counts.get(Note.PYTHON):
         return (
             "no Python 3.11 or newer started with this environment. If it runs with -I, -E or -S, in a container "
@@ -97,5 +113,7 @@ def _why(out: Path, *, process_notes: Notes) -> str:
 
 
 def _short(path: Path) -> str:
-    """The path, relative to the current directory if it is below it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    """The path, relative to the current directory if that exists and it is below it."""
+    with suppress(OSError, ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

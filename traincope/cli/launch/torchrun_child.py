@@ -19,7 +19,8 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher import api as launcher
 
-from traincope.cli.launch.worker_exit import end_with_parent
+from traincope.cli.launch.worker_exit import end_with_starter
+from traincope.cli.screen import make_safe
 from traincope.engine.launch import PARENT_VARIABLE
 from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, SECOND_NS, LauncherNote, append_notes, culprit_first
 
@@ -30,7 +31,8 @@ AGENT = "LocalElasticAgent"
 
 
 def main(notes: Path, arguments: list[str]) -> int:
-    end_with_parent(signal.SIGTERM)
+    make_safe()
+    end_with_starter(signal.SIGTERM)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     agent = _noting_agent(notes)
     setattr(launcher, AGENT, agent)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -76,9 +76,10 @@ def check_out(out: Path, *, resume: bool = False) -> None:
 def train(job: Job, *, console: Console) -> None:
     """Launch the training through torchrun and draw a progress bar until it ends.
 
-    Raises ConfigError, DataError or CheckpointError, if possible before any process starts, TrainingError if a rank
-    failed, and HangError if the training hung and was ended.
+    Raises UsageError, ConfigError, DataError or CheckpointError, if possible before any process starts, TrainingError
+    if a rank failed, and HangError if the training hung and was ended.
     """
+    _check_writable(job.out)
     ending = hang_exit(job.on_hang, runs=lambda: [job.out], environment=os.environ)
     require_torch()
     from traincope.engine.config.load import load_config
@@ -109,6 +110,15 @@ def train(job: Job, *, console: Console) -> None:
             if ending is None or ending.notice is None:
                 raise
             raise HangError(f"ended the training (--on-hang=exit): {ending.notice.sentence}") from error
+
+
+def _check_writable(out: Path) -> None:
+    """Raise UsageError if nothing can be written to `out`, or where it would be made."""
+    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
+    try:
+        TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise UsageError(f"cannot write to {nearest}: {error.strerror}; give another directory with --out") from error
 
 
 def _check_checkpoints(config: "Config", job: Job) -> None:

@@ -20,7 +20,8 @@ from typing import NoReturn, TextIO
 import torch
 
 import traincope
-from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_starter, exit_now, exit_on_error, exit_worker
+from traincope.cli.screen import make_safe
 from traincope.engine.checkpoint.checkpoints import Checkpoints
 from traincope.engine.checkpoint.places.claim import Claimant, TakenOver
 from traincope.engine.checkpoint.places.directory import checkpoint_directory
@@ -43,9 +44,10 @@ from traincope.units import count
 
 def main() -> None:
     """Parse the command line, train, and end the process."""
+    make_safe()
     arguments = _parser().parse_args()
     exit_on_error()
-    end_with_parent(signal.SIGKILL)
+    end_with_starter(signal.SIGKILL)
     try:
         config = load_config(arguments.config, overrides=arguments.overrides)
         environment = WorkerEnvironment.read()

@@ -4,7 +4,6 @@ gloo's threads may still hold work when the interpreter shuts down. They then ab
 (`terminate called without an active exception`) after a successful training.
 """
 
-import ctypes
 import os
 import signal
 import sys
@@ -15,24 +14,18 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
+from traincope.cli.launch.parent_death import end_with_parent
+from traincope.cli.screen import print_past_redirection
 from traincope.engine.launch import PARENT_VARIABLE
 
-PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
 
+def end_with_starter(number: signal.Signals) -> None:
+    """Let the kernel send this signal to this process when the one that started it ends, also by SIGKILL.
 
-def end_with_parent(number: signal.Signals) -> None:
-    """Let the kernel send this signal to this process when its parent ends, also by SIGKILL. Only on Linux.
-
-    A process that loses its parent before this call ends here. The variable names the parent. It is removed, because it
-    would be wrong in children.
+    The variable names that process. It is removed, because it would be wrong in children.
     """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     parent = os.environ.pop(PARENT_VARIABLE, None)
-    if parent is not None and os.getppid() != int(parent):
-        os.kill(os.getpid(), number)
+    end_with_parent(number, parent=None if parent is None else int(parent))
 
 
 def exit_worker(code: int) -> NoReturn:
@@ -61,5 +54,5 @@ def _print_and_exit(kind: type[BaseException], error: BaseException, where: Trac
     torch, each line names its rank. All lines are one write because ranks often fail together.
     """
     lines = "".join(traceback.format_exception(kind, error, where))
-    print(textwrap.indent(lines, f"[rank{os.environ.get('RANK', '?')}]: "), end="", file=sys.__stderr__, flush=True)
+    print_past_redirection(textwrap.indent(lines, f"[rank{os.environ.get('RANK', '?')}]: "))
     exit_now(1)

@@ -17,10 +17,10 @@ from traincope.cli.quantities import whole
 from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
 from traincope.plan.check.predicting import predicted
 from traincope.plan.check.problem import Problem, Rule, Severity, Site
-from traincope.plan.check.readers.deepspeed import is_deepspeed, read_deepspeed
-from traincope.plan.check.readers.megatron import is_megatron, read_megatron
-from traincope.plan.check.readers.torchtitan import is_torchtitan, read_torchtitan
-from traincope.plan.check.registry import RULES, check
+from traincope.plan.check.readers.deepspeed import is_deepspeed, plain_json, read_deepspeed
+from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, is_megatron_yaml, read_megatron
+from traincope.plan.check.readers.torchtitan import is_torchtitan, python_tables, read_torchtitan
+from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Transformer
@@ -46,6 +46,12 @@ class Broken(TypedDict):
     """Price of the lost GPU-hours; null also without a price."""
 
 
+class Unjudged(TypedDict):
+    rules: list[str]
+    reason: str
+    """What the plan does not say, and the option that gives it."""
+
+
 class Answer(TypedDict):
     plan: str
     framework: str
@@ -56,6 +62,7 @@ class Answer(TypedDict):
     step_seconds: float | None
     num_rules: int
     broken: list[Broken]
+    unjudged: list[Unjudged]
 
 
 class PlanCheck:
@@ -68,7 +75,8 @@ class PlanCheck:
             "plan",
             type=Path,
             metavar="CONFIG",
-            help="TOML of `traincope train` or torchtitan, JSON of DeepSpeed, or a script with Megatron-LM's arguments",
+            help="TOML of `traincope train` or torchtitan, a function of torchtitan's Python (FILE.py:NAME), JSON of "
+            "DeepSpeed, or a script or YAML with Megatron-LM's arguments",
         )
         parser.add_argument(
             "--model",
@@ -76,6 +84,9 @@ class PlanCheck:
             help=f"model of a plan that does not give its shapes: {', '.join(PRESETS)}, config.json or .toml",
         )
         parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence of --model")
+        parser.add_argument(
+            "--vocab", type=whole, metavar="N", help="size of the vocabulary, if the plan's tokenizer decides it"
+        )
         add_cluster(parser.add_argument_group("cluster"))
         add_job(parser.add_argument_group("job"))
         parser.add_argument(
@@ -88,20 +99,27 @@ class PlanCheck:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print the broken rules. The exit code is 0, or BROKEN_RULE if one is as severe as `--fail-on`."""
-        require_positive(arguments, "gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", "seq")
+        require_positive(arguments, "gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", "seq", "vocab")
         shape = None if arguments.model is None else read_model(arguments.model, sequence=arguments.seq)
-        plan = read_plan(arguments.plan, shape=shape, gpus=arguments.gpus)
+        plan = read_plan(arguments.plan, shape=shape, gpus=arguments.gpus, vocabulary=arguments.vocab)
+        if arguments.vocab is not None and (shape is not None or plan.framework != MEGATRON):
+            raise UsageError(
+                "--vocab is for Megatron-LM's arguments; a model that --model names has its own vocabulary"
+            )
         site = _site(arguments, plan)
         broken = [_broken(rule, problem, site) for rule, problem in check(plan, site)]
         print_answer(_answer(arguments.plan, plan, site, broken), _show, format=arguments.format)
         return BROKEN_RULE if _fails(broken, arguments.fail_on) else 0
 
 
-def read_plan(path: Path, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
-    """Read a plan of any framework. `shape`: the model, if the plan does not give it.
+def read_plan(path: Path, *, shape: Transformer | None, gpus: int, vocabulary: int | None = None) -> TrainingPlan:
+    """Read a plan of any framework. `shape`: the model, if the plan does not give it. `vocabulary`: its size.
+
+    The name of a configuration in a Python file follows a colon.
 
     Raises UsageError for any other file, and ConfigError for an unusable configuration of `traincope train`.
     """
+    path, name = _file_and_name(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -113,9 +131,19 @@ def read_plan(path: Path, *, shape: Transformer | None, gpus: int) -> TrainingPl
         if is_torchtitan(tables):
             return read_torchtitan(str(path), tables, shape=shape, gpus=gpus)
         return _own_plan(path)
-    if is_megatron(text):
-        return read_megatron(str(path), text, shape=shape, gpus=gpus)
-    raise UsageError(f"{path} is not a plan: give a .toml, a DeepSpeed .json, or a script with Megatron-LM's arguments")
+    if path.suffix == ".py" and (configured := python_tables(str(path), text, name=name)) is not None:
+        return read_torchtitan(str(path), configured, shape=shape, gpus=gpus)
+    if is_megatron_yaml(text) if path.suffix in YAML else is_megatron(text):
+        return read_megatron(str(path), text, shape=shape, gpus=gpus, vocabulary=vocabulary)
+    raise UsageError(
+        f"{path} is not a plan: give a .toml, a DeepSpeed .json, a script or YAML with Megatron-LM's arguments, or "
+        "torchtitan's Python"
+    )
+
+
+def _file_and_name(path: Path) -> tuple[Path, str | None]:
+    file, _, name = str(path).rpartition(":")
+    return (Path(file), name) if file.endswith(".py") and not path.exists() else (path, None)
 
 
 def _own_plan(path: Path) -> TrainingPlan:
@@ -137,7 +165,7 @@ def _tables(path: Path, text: str) -> dict[str, object]:
 
 def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
     try:
-        table = json.loads(text)
+        table = json.loads(plain_json(text))
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON: {error}; correct that place") from error
     if not isinstance(table, dict) or not is_deepspeed(table):
@@ -192,7 +220,15 @@ def _answer(path: Path, plan: TrainingPlan, site: Site, broken: list[Broken]) ->
         step_seconds=None if prediction is None else prediction.expected_seconds,
         num_rules=len(RULES),
         broken=broken,
+        unjudged=[Unjudged(rules=rules, reason=reason) for reason, rules in _by_reason(plan).items()],
     )
+
+
+def _by_reason(plan: TrainingPlan) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for rule, reason in unjudged(plan):
+        reasons.setdefault(reason, []).append(rule.name)
+    return reasons
 
 
 def _fails(broken: list[Broken], least: str) -> bool:
@@ -210,7 +246,12 @@ def _show(answer: Answer, console: Console) -> None:
     for each in answer["broken"]:
         lines = [f"{each['severity']} {each['rule']}: {each['message']}", each["fix"] + _cost(each), each["source"]]
         console.print(Trimmed(indented(Text(line) for line in lines)), end="")
-    console.print(f"{count(answer['num_rules'], 'rule')}, {len(answer['broken'])} broken", highlight=False)
+    for open_rules in answer["unjudged"]:
+        line = Text(f"not judged: {', '.join(open_rules['rules'])}: {open_rules['reason']}")
+        console.print(Trimmed(indented([line])), end="")
+    num_open = sum(len(each["rules"]) for each in answer["unjudged"])
+    not_judged = f", {num_open} not judged" if num_open else ""
+    console.print(f"{count(answer['num_rules'], 'rule')}, {len(answer['broken'])} broken{not_judged}", highlight=False)
 
 
 def _cost(broken: Broken) -> str:

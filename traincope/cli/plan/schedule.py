@@ -7,6 +7,7 @@ from typing import TypedDict
 from rich.console import Console
 
 from traincope.cli.plan.pipeline_size import add_size, stage_work, times
+from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
@@ -66,7 +67,7 @@ class PlanSchedule:
         if arguments.format == "json":
             print(json.dumps(_answer(name, shape, planned, formula=formula), indent=2))
         else:
-            _draw(name, shape, planned, formula=formula, console=Console())
+            _draw(name, shape, planned, formula=formula, console=make_console())
         return 0
 
 

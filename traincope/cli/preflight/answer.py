@@ -2,9 +2,8 @@
 
 import json
 
-from rich.console import Console
-
 from traincope.cli.preflight.options import HOSTS
+from traincope.cli.screen import make_console
 from traincope.preflight.document import to_document
 from traincope.preflight.judging.judgement import Judgement
 from traincope.preflight.measurements import Measurements
@@ -17,7 +16,7 @@ def written(judgement: Judgement, measured: Measurements, *, format: str, width:
         return json.dumps(to_document(judgement, measured), indent=2) + "\n"
     if format == HOSTS:
         return "".join(f"{line}\n" for line in (*map(host_line, judgement.hosts), *job_lines(judgement)))
-    console = Console(width=width)
+    console = make_console(width=width)
     with console.capture() as captured:
         render(judgement, measured, console)
     return captured.get()

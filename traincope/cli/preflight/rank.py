@@ -19,9 +19,10 @@ from typing import NoReturn
 import torch.distributed as dist
 
 from traincope.cli.answers import write_answer
-from traincope.cli.launch.worker_exit import end_with_parent, exit_now, exit_on_error, exit_worker
+from traincope.cli.launch.worker_exit import end_with_starter, exit_now, exit_on_error, exit_worker
 from traincope.cli.preflight.answer import written
 from traincope.cli.preflight.options import add_options, settings_of
+from traincope.cli.screen import make_safe
 from traincope.engine.config.load import load_config
 from traincope.engine.corpus import check_corpus
 from traincope.engine.ranks.bootstrap import WorkerEnvironment, join
@@ -38,9 +39,10 @@ from traincope.whole_files import write_json
 
 def main() -> None:
     """Parse the command line, measure, and end the process. A rank succeeds even if the judgement fails."""
+    make_safe()
     arguments = _parser().parse_args()
     exit_on_error()
-    end_with_parent(signal.SIGKILL)
+    end_with_starter(signal.SIGKILL)
     # The command removes its directory also if it ends this rank.
     tempfile.tempdir = str(arguments.result.parent)
 

@@ -125,9 +125,11 @@ def _same_by_import(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _imported(place: Path, ledgers: Mapping[int, Steps]) -> dict[int, Steps]:
-    """Return the steps of the imported traces. Raises DataError if one cannot be imported."""
+    """Return the steps of the imported traces. Raises DataError if one cannot be imported whole."""
     target = place / "imported"
-    import_traces([place / trace_name(rank) for rank in ledgers], target)
+    for trace in import_traces([place / trace_name(rank) for rank in ledgers], target):
+        if trace.lost is not None or trace.num_untimed:
+            raise DataError(f"{trace.source.name} is incomplete: {trace.lost or 'an event has no valid time'}")
     steps = {rank.rank: ledger_steps(rank) for rank in analyze(open_run(target)).ledger.ranks}
     return {rank: steps.get(rank, {}) for rank in ledgers}
 

@@ -66,7 +66,7 @@ def _spans(placed: Sequence[tuple[Fault, int]], *, on: Clock) -> go.Bar:
         showlegend=False,
         y=[row for _, row in placed],
         base=[on.at(fault.at_ns) for fault, _ in placed],
-        x=[on.length(fault.lasted_ns or 0) for fault, _ in placed],
+        x=[on.length(fault.until_ns - fault.at_ns) for fault, _ in placed],
         width=0.35,
         marker={"color": [COLOURS[_class(fault)] for fault, _ in placed], "opacity": 0.45},
         customdata=[_hover(fault) for fault, _ in placed],

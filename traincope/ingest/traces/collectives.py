@@ -2,15 +2,22 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from traincope.arrays import AFTER_ALL_NS
 from traincope.ingest.traces.decimals import MAX_DIGITS
 from traincope.ingest.traces.events import Arguments
+from traincope.ingest.traces.recorded_call import SIZES
 from traincope.store.side_tables.traces import TraceCollective, TraceGroup
 
 OPERATOR = "record_param_comms"
+ANNOTATION_OF = re.compile(r"(?:nccl|rccl|gloo|ucc|mpi|oneccl|ccl|c10d):+(.*)", re.DOTALL)
+"""Name of an annotation around the launch of a collective, or around its work on the host."""
+GATHERED = re.compile(r"c10d::_?allgather_(base|into_tensor).*")
+"""Operators of which the first argument is the output, and the second the input."""
+NOTHING = TraceCollective()
 
 
 def collective(arguments: Arguments) -> TraceCollective:
@@ -29,6 +36,23 @@ def collective(arguments: Arguments) -> TraceCollective:
         out_split=_numbers(arguments.out_split),
         sequence=whole(arguments.collective_sequence),
     )
+
+
+def sizes(name: str, arguments: Arguments) -> TraceCollective:
+    """Sizes by the recorded shapes of an operator or annotation around a collective, all that torch before 2.2 has.
+
+    The inputs of an annotation are the tensors that the rank sends.
+    """
+    try:
+        types = list(map(str, json.loads(bytes(arguments.types))))
+        elements = [math.prod(map(int, shape)) for shape in json.loads(bytes(arguments.dims))]
+    except (TypeError, ValueError):
+        return NOTHING
+    if GATHERED.fullmatch(name):
+        known = len(elements) > 1 and types[0] == types[1] != ""
+        return TraceCollective(dtype=types[0], out_elements=elements[0], in_elements=elements[1]) if known else NOTHING
+    is_sent = name.partition(":")[0] != "c10d" and len(set(types)) == 1 and len(types) == len(elements)
+    return TraceCollective(dtype=types[0], in_elements=sum(elements)) if is_sent and types[0] in SIZES else NOTHING
 
 
 def groups(job: Mapping[str, Any]) -> tuple[TraceGroup, ...]:

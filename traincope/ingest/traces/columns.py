@@ -1,15 +1,17 @@
 """Columns of the events that are kept from a trace, growing piece by piece."""
 
+import itertools
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Codes, Ints
 from traincope.events import Work
-from traincope.ingest.traces.collectives import OPERATOR, collective, whole
+from traincope.ingest.traces.collectives import ANNOTATION_OF, OPERATOR, collective, sizes, whole
 from traincope.ingest.traces.decimals import to_ns
 from traincope.ingest.traces.events import ABSENT, Arguments, Complete
 from traincope.ingest.traces.recorded_call import recorded
@@ -44,10 +46,13 @@ RENAMED = {
     "Runtime": "cuda_runtime",
 }
 """Category names of torch before 1.12."""
+BY_PROCESS = {"CPU functions": HOST_OPERATOR, "CUDA functions": KERNEL}
+"""Categories of events that have none, by their process: torch's profiler before Kineto."""
 KERNELS = (KERNEL, "Kernel")
 OPERATORS = (HOST_OPERATOR, "Operator")
 COPIES = (*MEMORY, "Memcpy", "Memset")
 NOTHING = Arguments()
+NO_VALUES = (ABSENT, msgspec.Raw(b"[]"))
 
 
 class Numbers(dict[Any, int]):
@@ -56,6 +61,10 @@ class Numbers(dict[Any, int]):
     def __missing__(self, value: Hashable) -> int:
         number = self[value] = len(self)
         return number
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._matches: dict[re.Pattern[str], list[bool]] = {}
 
     def of(self, values: Sequence[Hashable]) -> Codes:
         return np.fromiter(map(self.__getitem__, values), dtype=np.int32, count=len(values))
@@ -67,6 +76,14 @@ class Numbers(dict[Any, int]):
         rows: list[int] = np.flatnonzero(wanted[codes]).tolist()
         return rows
 
+    def matching(self, codes: Codes, pattern: re.Pattern[str]) -> list[int]:
+        """Rows whose code is that of a text that matches as a whole. Each value is matched once."""
+        matches = self._matches.setdefault(pattern, [])
+        new = itertools.islice(self, len(matches), None)
+        matches.extend(isinstance(value, str) and pattern.fullmatch(value) is not None for value in new)
+        rows: list[int] = np.flatnonzero(np.array(matches, dtype=bool)[codes]).tolist()
+        return rows
+
 
 class Columns:
     """Columns of all events added so far."""
@@ -74,18 +91,36 @@ class Columns:
     def __init__(self) -> None:
         self._numbers = {name: Numbers() for name in CODES}
         self._pieces: list[dict[str, NDArray[Any]]] = []
+        self.num_untimed = 0
+        self.has_shapes = self.has_strides = False
+        """See `TraceInfo`."""
+
+    @property
+    def num_timed(self) -> int:
+        """Return the number of events that were kept."""
+        return sum(len(piece["name"]) for piece in self._pieces)
 
     def add(self, events: Iterable[Complete]) -> None:
-        """Add a piece. Raises ValueError or OverflowError for an invalid time."""
-        kept = [event for event in events if event.cat not in SKIPPED or _is_stall(event)]
+        """Add a piece."""
+        kept = [event for event in events if event.cat not in SKIPPED or _is_stall(event) or _is_categorised(event)]
+        try:
+            self._add(kept)
+        except (ValueError, OverflowError):
+            timed = [event for event in kept if _has_times(event)]
+            self.num_untimed += len(kept) - len(timed)
+            self._add(timed)
+
+    def _add(self, kept: Sequence[Complete]) -> None:
+        """Add events of the training. Raises ValueError or OverflowError for an invalid time, and adds none then."""
         if not kept:
             return
+        start_ns, duration_ns = to_ns([event.ts for event in kept]), to_ns([event.dur for event in kept])
         arguments = [event.args if type(event.args) is Arguments else NOTHING for event in kept]
         category = self._numbers["category"].of([event.cat for event in kept])
         name = self._numbers["name"].of([event.name for event in kept])
         piece: dict[str, NDArray[Any]] = {
-            "start_ns": to_ns([event.ts for event in kept]),
-            "duration_ns": to_ns([event.dur for event in kept]),
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
             "category": category,
             "name": name,
             "lane": self._numbers["lane"].of([(event.pid, event.tid) for event in kept]),
@@ -99,13 +134,17 @@ class Columns:
         operators, kernels, copies = (
             self._numbers["category"].among(category, each) for each in (OPERATORS, KERNELS, COPIES)
         )
+        self.has_shapes = self.has_shapes or any(arguments[row].dims not in NO_VALUES for row in operators)
+        self.has_strides = self.has_strides or any(arguments[row].strides not in NO_VALUES for row in operators)
         piece["sequence"][operators] = _integers([arguments[row].sequence for row in operators], missing=UNKNOWN)
         piece["forward_thread"][operators] = _integers([arguments[row].forward_thread for row in operators], missing=0)
         piece["num_bytes"][copies] = _integers([arguments[row].num_bytes for row in copies], missing=UNKNOWN)
         piece["launch"][kernels] = [self._launch(arguments[row]) for row in kernels]
         described = [row for row in kernels if arguments[row].collective is not None]
         described += self._numbers["name"].among(name, [OPERATOR])
-        piece["collective"][described] = [self._collective(arguments[row]) for row in described]
+        piece["collective"][described] = [self._collective(collective(arguments[row])) for row in described]
+        around = self._numbers["name"].matching(name, ANNOTATION_OF)
+        piece["collective"][around] = [self._collective(sizes(str(kept[row].name), arguments[row])) for row in around]
         self._pieces.append(piece | self._flops(name, kept, arguments) | self._bytes(name, kept, arguments))
 
     def _launch(self, arguments: Arguments) -> int:
@@ -113,8 +152,7 @@ class Columns:
         known = grid is not ABSENT and block is not ABSENT
         return self._numbers["launch"][b'"grid": %b, "block": %b' % (grid, block)] if known else UNKNOWN
 
-    def _collective(self, arguments: Arguments) -> int:
-        metadata = collective(arguments)
+    def _collective(self, metadata: TraceCollective) -> int:
         return UNKNOWN if metadata == TraceCollective() else self._numbers["collective"][metadata]
 
     def _flops(
@@ -183,6 +221,20 @@ def _inside_counted(columns: Mapping[str, NDArray[Any]], counted: Bools) -> Ints
 
 def _is_stall(event: Complete) -> bool:
     return event.cat == PYTHON_FUNCTION and STALLS.fullmatch(str(event.name)) is not None
+
+
+def _is_categorised(event: Complete) -> bool:
+    """Return whether an event without a category got one by its process."""
+    event.cat = event.cat or BY_PROCESS.get(str(event.pid))
+    return event.cat in (HOST_OPERATOR, KERNEL)
+
+
+def _has_times(event: Complete) -> bool:
+    try:
+        to_ns((event.ts, event.dur))
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _integers(values: list[Any], *, missing: int) -> Ints:

@@ -9,6 +9,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,18 @@ def read_kineto(path: Path, *, step: int | None = None) -> Trace:
         columns.add(last.events)
         end, lost = _end(last.rest.decode(errors="replace"), damage=stream.damage, listed=head is None)
         metadata = {**(head or {}), **end}
+        if columns.num_untimed and not columns.num_timed:
+            raise DataError(f"{path} has no event with a valid time; is it a trace of torch's profiler?")
         info = _info(path, metadata, step=step, num_read=num_read + last.num_read, lost=lost)
+        info = replace(
+            info,
+            num_untimed=columns.num_untimed,
+            has_shapes=columns.has_shapes,
+            has_strides=columns.has_strides,
+        )
         return columns.trace(info, base_ns=whole(metadata.get("baseTimeNanoseconds")) or 0)
-    except (ValueError, OverflowError) as error:
-        raise DataError(
-            f"{path} has an event with an invalid time ({error}); is it a trace of torch's profiler?"
-        ) from error
+    except OverflowError as error:
+        raise DataError(f"{path} has times beyond 64 bits; is it a trace of torch's profiler?") from error
 
 
 def _shown(text: bytes) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from traincope.errors import UsageError
+from traincope.plan.model.configurations import shape_of_config
 from traincope.plan.model.flops import TRAINING
 from traincope.plan.model.rates import Rates, model_rates
-from traincope.plan.model.sources import shape_of_config
 from traincope.record.run import active_run
 
 CONV1D = "Conv1D"

@@ -110,12 +110,11 @@ def _with_rows(job: Job, rows: tuple[Row, ...]) -> Job:
 
 def _lasted_ns(mark: Fault, window: Window, *, rank: int | None) -> int:
     """Part of a checkpoint or evaluation that the rank was in; all of it if the window has no records of the rank."""
-    lasted_ns = mark.lasted_ns or 0
     timelines = () if window.analysis is None else window.analysis.timeline.ranks
     main = next((timeline.main for timeline in timelines if timeline.rank == rank), None)
     if main is None or mark.kind not in (FaultKind.CHECKPOINT, FaultKind.EVALUATION):
-        return lasted_ns
-    end_ns = mark.at_ns + lasted_ns
+        return mark.lasted_ns or 0
+    end_ns = mark.until_ns
     spans = evaluation_intervals(main, last_ns=end_ns) if mark.kind is FaultKind.EVALUATION else _stalls(main, end_ns)
     parts: NDArray[np.int64] = np.minimum(spans[:, 1], end_ns) - np.maximum(spans[:, 0], mark.at_ns)
     return int(parts.clip(min=0).sum())

@@ -10,6 +10,7 @@ from time import monotonic_ns, process_time
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import MissingDependencyError, RunDirectoryError
 from traincope.live.node.job_budget import JobBudget
+from traincope.live.node.noticing.deaths import Deaths
 from traincope.live.node.noticing.watchdog import Watchdog
 from traincope.live.node.rank import RankTail, over
 from traincope.live.node.ready import PATIENCE_NS, awaited_step, last_arrived, last_marked, last_ready, progress
@@ -80,6 +81,7 @@ class Agent:
             SegmentRetention(disk_budget_bytes=options.disk_budget_bytes) if options.writes else NoRetention()
         )
         self._watchdog = Watchdog(options.run, attempt=options.attempt, looks=options.writes)
+        self._deaths = Deaths() if options.writes else None
         self._row_retention = RowRetention() if options.writes else None
 
     def run(self) -> None:
@@ -108,6 +110,8 @@ class Agent:
         """Read new events, and reduce the steps that are ready."""
         now_ns, ending = monotonic_ns(), self.stopping
         tails = self._find_ranks()
+        if self._deaths is not None:
+            self._deaths.follow(tails)
         for tail in tails:
             tail.read(now_ns=now_ns)
         ranks = tuple(tail.status() for tail in tails)

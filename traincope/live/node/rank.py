@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.errors import RunDirectoryError
-from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
+from traincope.events import NO_STEP, OPEN, Flag, Kind
 from traincope.live.node.earlier_events import needed_compacted_records
 from traincope.live.node.tail import SegmentTail, num_begun
 from traincope.live.window import RankState, RankStatus
@@ -19,7 +19,7 @@ from traincope.store.job.attempts import began_wall_ns, wall_offset_ns
 from traincope.store.job.manifests import RankInfo, read_rank_info
 from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT, thread_and_index
 from traincope.store.lines import dense_groups, dense_names, read_numbered
-from traincope.store.segments.segments import last_instant_ns
+from traincope.store.segments.segments import last_instant_ns, last_progress_ns
 from traincope.store.side_tables.rows import Row, read_rows
 from traincope.timeline.collectives.elsewhere import Names
 from traincope.timeline.observation import observation
@@ -51,7 +51,7 @@ class RankTail:
         self._began_wall_ns: int | None = None
         self.num_records = self.num_dropped = self.last_record_ns = 0
         self.last_progress_ns = 0
-        """The last record of the training's work. Garbage may be collected on any thread while the job stands still."""
+        """The last record of the training's work, on any thread."""
         self._marked = NO_STEP
         """Last step whose end is marked on the compute stream. Marks come in order."""
         self._awaits_marks = "uuid" in self.info.device
@@ -242,8 +242,7 @@ class RankTail:
         marked = new["step"][(new["kind"] == Kind.STEP) & (new["flags"] & Flag.DEVICE > 0)]
         if len(marked):
             self._marked, self._awaits_marks = max(self._marked, int(marked.max())), True
-        idle = (new["kind"] == Kind.CLOCK) | ((new["kind"] == Kind.PHASE) & (new["phase"] == Phase.GC))
-        self.last_progress_ns = max(self.last_progress_ns, last_instant_ns(new[~idle]))
+        self.last_progress_ns = max(self.last_progress_ns, last_progress_ns(new, raised=False))
 
     def _read_words(self) -> None:
         """Read names, groups and details again if their files have grown."""

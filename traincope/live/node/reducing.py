@@ -231,7 +231,7 @@ class Reducer:
         """Faults up to step `until` that were not reported yet. A rank's end is reported once the rank is over."""
         states = {rank.rank: rank.state for rank in ranks}
         for fault in faults:
-            if fault.kind is FaultKind.HANG:
+            if fault.kind in (FaultKind.HANG, FaultKind.STALL):
                 continue  # the watchdog's
             is_end = fault.kind in ENDS and len(fault.ranks) == 1
             if is_end:
@@ -263,10 +263,9 @@ class Reducer:
         return earlier
 
     def _is_due(self, fault: Fault, *, until: int) -> bool:
-        ended_ns = fault.at_ns + (fault.lasted_ns or 0)
         # Data is compared some steps after the restart. An earlier agent may have ended before.
         is_new = self._reported_until_ns < fault.at_ns or fault.kind in DATA_FAULTS
-        return is_new and ended_ns <= self.until_ns and (fault.step is None or fault.step <= until)
+        return is_new and fault.until_ns <= self.until_ns and (fault.step is None or fault.step <= until)
 
 
 def _key(fault: Fault) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from traincope.record.session.identity import this_host
 from traincope.timeline import LedgerClock
 from traincope.units import MISSING, count, duration, numbers, share
 from traincope.viewer.app import empty_app
+from traincope.viewer.bodies import checked
 from traincope.viewer.components import absent, graph, plain, section, table
 from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 
@@ -34,12 +35,14 @@ def make_page(watcher: Watcher, *, hosts: Sequence[str]) -> dash.Dash:
     app.layout = lambda: _layout(watcher, has_button=bool(hosts))
 
     @app.callback(Output("page", "children"), Input("interval", "n_intervals"), Input("theme", "data"))
+    @checked
     def show(_passed: int | None, theme: str | None) -> Any:
         return dash.no_update if theme is None else render(watcher, theme=theme)
 
     if hosts:
 
         @app.callback(Output(ANSWER, "children"), Input(BUTTON, "n_clicks"), prevent_initial_call=True)
+        @checked
         def request_steps(clicks: int | None) -> Any:
             return requested(watcher.run) if clicks else dash.no_update
 
@@ -73,7 +76,7 @@ def render(watcher: Watcher, *, theme: str) -> list[Component]:
         return [absent(watcher.problem or "Waiting for the first record.")]
     numbers_now = snapshot.numbers(moment)
     shown = [
-        html.P(_state(snapshot, watcher.problem), className="caption", role="status"),
+        html.P(_state(snapshot, watcher.problem, numbers_now, moment), className="caption", role="status"),
         _tiles(snapshot, numbers_now),
     ]
     if snapshot.rows:
@@ -97,25 +100,43 @@ def render(watcher: Watcher, *, theme: str) -> list[Component]:
     return [*shown, section("Faults", _faults(snapshot), note="newest first; at most ten slow steps")]
 
 
-def _state(snapshot: Snapshot, problem: str | None) -> str:
+def _state(snapshot: Snapshot, problem: str | None, values: Numbers, moment: Moment) -> str:
     if problem:
         return plain(problem)
     if snapshot.over:
         return "All ranks of this host have ended. `traincope view` shows the whole run."
     world = snapshot.state.info.world_size
+    going_on = f"Running, {_reached(snapshot, values)}, last record {duration(_age_ns(snapshot, moment))} ago"
     if len(snapshot.ranks) < world:
         return (
-            f"Running. This page shows the {len(snapshot.ranks)} of {count(world, 'rank')} on this host. "
+            f"{going_on}. This page shows the {len(snapshot.ranks)} of {count(world, 'rank')} on this host. "
             "Wait for ranks of other hosts counts as transfer."
         )
-    return f"Running, {count(world, 'rank')}."
+    return f"{going_on}, {count(world, 'rank')}."
+
+
+def _reached(snapshot: Snapshot, values: Numbers) -> str:
+    step = _last_step(snapshot, values)
+    return "no step is recorded" if step is None else f"step {step:,}"
+
+
+def _last_step(snapshot: Snapshot, values: Numbers) -> int | None:
+    """Return the latest step of any rank."""
+    keys = [series_key(catalogue.LAST_STEP, rank.rank) for rank in snapshot.ranks]
+    return max((int(values[key]) for key in keys if key in values), default=None)
+
+
+def _age_ns(snapshot: Snapshot, moment: Moment) -> int | None:
+    """Return the age of the newest record of any rank."""
+    newest = max((rank.last_record_ns for rank in snapshot.ranks), default=None)
+    return None if newest is None else max(moment.monotonic_ns - newest, 0)
 
 
 def _tiles(snapshot: Snapshot, values: Numbers) -> Component:
-    steps = [values[key] for rank in snapshot.ranks if (key := series_key(catalogue.LAST_STEP, rank.rank)) in values]
+    step = _last_step(snapshot, values)
     last = [row.wall_ns for row in snapshot.rows if row.step == snapshot.rows[-1].step]
     pairs = {
-        "step": f"{max(steps):,.0f}" if steps else MISSING,
+        "step": MISSING if step is None else f"{step:,}",
         "step time": duration(max(last)) if last else MISSING,
         "MFU": _share(values, catalogue.MFU),
         "HFU": _share(values, catalogue.HFU),

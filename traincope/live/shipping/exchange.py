@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from traincope.private_files import private
+from traincope.private_files import private, read_regular
 from traincope.store.layout import LEVEL_FILE, PEER_FILES, REQUESTS_FILE, attempt_directory
 from traincope.store.lines import parse
 from traincope.whole_files import write_whole
@@ -67,8 +67,7 @@ def push_addresses(run: Path, named: Path, *, attempt: int, host_name: str) -> N
 
 def _pull_level(there: Path, here: Path) -> None:
     try:
-        with there.open("rb") as file:
-            level = file.read(MAX_LEVEL_BYTES)
+        level = read_regular(there, last_bytes=MAX_LEVEL_BYTES)
     except FileNotFoundError:
         here.unlink(missing_ok=True)
         return

@@ -19,6 +19,7 @@ from traincope.record.segments.writer import CAPACITY
 from traincope.store.job.manifests import read_rank_info
 from traincope.store.job.witness import Heard, file_name_of, witnessed_hosts
 from traincope.store.layout import (
+    BELL_FILE,
     DETAILS_FILE,
     GROUPS_FILE,
     HANGS_FILE,
@@ -58,6 +59,8 @@ PLAIN = frozenset({RUN_FILE, LAUNCH_FILE, *SHARED})
 """Files to which several hosts write. They are files of their own everywhere. `run.json` shows that there is a run."""
 WORDS = frozenset({NAMES_FILE, GROUPS_FILE, DETAILS_FILE})
 UNFINISHED = (".new", ".room")
+UNSHIPPED = (BELL_FILE, LEVEL_FILE)
+"""Files that processes of the node write to each other."""
 
 
 class Order(IntEnum):
@@ -176,7 +179,7 @@ def _pieces(directory: Path, *, run: Path) -> Iterator[Piece]:
 def _one(path: Path, *, run: Path) -> Iterator[Piece]:
     """The piece of a file; nothing for directories, links, and files that are being written aside."""
     relative = path.relative_to(run)
-    if path.suffix in UNFINISHED or any(part.startswith(".") for part in relative.parts) or path.name == LEVEL_FILE:
+    if path.suffix in UNFINISHED or any(part.startswith(".") for part in relative.parts) or path.name in UNSHIPPED:
         return
     if not is_portable(relative.as_posix()):
         return  # not a file of traincope

@@ -17,13 +17,13 @@ import numpy as np
 from traincope.analysis.faults.stacks import training_thread
 from traincope.events import Kind
 from traincope.live.unrecorded.processes import JobProcesses, RankProcess, find_ranks
-from traincope.live.unrecorded.stacks import PROGRAM, Stacks, find_py_spy, read_stacks
 from traincope.record.session.identity import this_host, this_node
 from traincope.record.session.options import OUT_VARIABLE
 from traincope.store import RECORD_DTYPE, Look, RankRecords, RunRecords
 from traincope.store.job.flight import FlightFile
 from traincope.store.job.looks import look_at
 from traincope.store.job.manifests import RankInfo, RunInfo
+from traincope.store.job.outside_stacks import NOT_INSTALLED, Stacks, find_py_spy, read_stacks
 from traincope.store.segments.segments import SegmentRecords
 from traincope.topology import RankCoord
 from traincope.units import numbers
@@ -195,7 +195,7 @@ def _lacks(
     if recorded is not None:
         yield f"this job is recorded, which shows more: traincope hang {recorded}"
     if py_spy is None:
-        yield f"no stack is known, because {PROGRAM} is not installed: pip install 'traincope[stacks]'"
+        yield f"no stack is known, because {NOT_INSTALLED}"
     for each in seen:
         if each.look is None:
             yield f"rank {each.rank.rank} (process {each.rank.pid}) ended during the looks"

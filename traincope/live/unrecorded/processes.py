@@ -7,14 +7,11 @@ from pathlib import Path
 
 from traincope.errors import UsageError
 from traincope.record.session.identity import identify
+from traincope.store.job.outside_stacks import NEEDS_ACCESS
 from traincope.store.job.process import Process, children_of_all
 
 JOB_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """Variables that have the same values in all ranks of a job, and together no others."""
-NEEDS_ACCESS = (
-    "run this command as the job's user or as root; a container also needs the capability SYS_PTRACE, "
-    "and kernel.yama.ptrace_scope must be 0"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ def collectives(node: Node) -> Iterator[Points]:
             catalogue.COLLECTIVE_BYTES: parts.num_bytes[chosen],
             catalogue.COLLECTIVE_TRANSFER: context.transfers.ns[context.instances.number[chosen]],
         }
-        if context.timeline.run.operations is not None:
-            del columns[catalogue.COLLECTIVE_BYTES]  # a table of operations contains no sizes
+        if context.timeline.run.info.imported and not parts.num_bytes[chosen].all():
+            del columns[catalogue.COLLECTIVE_BYTES]  # a table of operations states no sizes, a trace not always
         for metric, values in columns.items():
             yield Points(metric=metric, labels=names, times_ns=ends, values=values)
         exact = ~parts.bounded[chosen]

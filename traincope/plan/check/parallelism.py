@@ -29,8 +29,9 @@ def enough_microbatches(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
         return
     enough = ENOUGH_MICROBATCHES * layout.pp
     more = replace(layout, microbatches=enough)
+    few = "1 microbatch" if layout.microbatches == 1 else f"{layout.microbatches} microbatches"
     yield Problem(
-        message=f"{layout.microbatches} microbatches on pp = {layout.pp} ranks leave the pipeline idle",
+        message=f"a pipeline of pp = {layout.pp} ranks idles with {few} per step",
         fix=f"Use {enough} microbatches or more: smaller ones, or a larger batch.",
         lost_ratio=saved_ratio(plan, site, layout=more, scale=layout.microbatches / enough),
     )

@@ -49,3 +49,5 @@ class Rule:
     severity: Severity
     source: str
     find: Callable[[TrainingPlan, Site], Iterator[Problem]]
+    needs: tuple[str, ...] = ()
+    """Fields of a plan without which it cannot be judged."""

@@ -12,6 +12,8 @@ class TrainingPlan:
     """A plan. None: the plan does not say, and rules that need the value are silent."""
 
     framework: str
+    open_because: str = ""
+    """Why the model or the layout is not known although the plan gives something of it, and the remedy."""
     shape: Transformer | None = None
     layout: Layout | None = None
     """Layout and batch."""

@@ -1,9 +1,12 @@
-"""Predicted step time, MFU and cost of a layout: an estimate, and two bounds, from formulas alone.
+"""Predicted step time, MFU and cost of a layout, from formulas alone.
 
     work      = executed FLOPs / (ranks x peak x efficiency) + bytes of the other operations / memory bandwidth
-    best      = work / (1 - bubble): all communication is hidden
-    worst     = (work + tp + cp + ep + pp) / (1 - bubble) + dp: none is hidden
-    expected  = the same with the exposed part of each axis
+    expected  = (work + tp + cp + ep + pp) / (1 - bubble) + dp, with the exposed part of each axis
+    best      = the same with all communication hidden
+    worst     = the same with none hidden
+
+Best and worst do not bound the real step: the rates are as uncertain as the overlap. They show how far a change of the
+layout depends on the overlap (`analysis.what_if`), and nothing prints them.
 
 A stage waits for its collectives on tp, cp, ep and pp in each microbatch, so the bubble stretches them as it stretches
 the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward. With ZeRO's
@@ -106,14 +109,6 @@ class Prediction:
         return self._step((each.axis, each.exposed_seconds) for each in self.axes)
 
     @property
-    def best_mfu(self) -> float:
-        return self.ideal_seconds / self.best_seconds
-
-    @property
-    def worst_mfu(self) -> float:
-        return self.ideal_seconds / self.worst_seconds
-
-    @property
     def expected_mfu(self) -> float:
         return self.ideal_seconds / self.expected_seconds
 
@@ -128,10 +123,9 @@ class Prediction:
         inner = self.work_seconds + sum(each.exposed_seconds for each in self.axes if each.axis != "dp")
         return inner / (1 - self.bubble_ratio) - inner
 
-    def device_hours(self, tokens: float) -> tuple[float, float]:
-        """Device hours to train on `tokens` tokens: (best, worst)."""
-        steps = tokens / self.tokens_per_step
-        return tuple(steps * seconds * self.ranks / HOUR_S for seconds in (self.best_seconds, self.worst_seconds))  # type: ignore[return-value]
+    def device_hours(self, tokens: float) -> float:
+        """Device hours to train on `tokens` tokens."""
+        return tokens / self.tokens_per_step * self.expected_seconds * self.ranks / HOUR_S
 
     def _step(self, axes: Iterable[tuple[str, float]]) -> float:
         """Time of a step with these seconds of communication."""

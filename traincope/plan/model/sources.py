@@ -6,13 +6,14 @@ A TOML file has the fields of `Transformer` as keys, and those of `Experts` in a
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from traincope.errors import UsageError
+from traincope.plan.model.configurations import shape_of_config
 from traincope.plan.model.transformer import Experts, Transformer
 
 
@@ -84,11 +85,9 @@ def read_model(source: str, *, sequence: int | None = None) -> Transformer:
         return replace(shape, sequence=sequence)
     if source.endswith(".toml"):
         return _by_table(source, _read(source, tomllib.loads), sequence=sequence)
-    near = get_close_matches(source.lower(), PRESETS, n=1, cutoff=0.0)[0]
-    raise UsageError(
-        f"{source} is not a model; did you mean {near}? Give a config.json, a .toml file, or one of "
-        f"{', '.join(PRESETS)}"
-    )
+    near = [name for name in PRESETS if source.lower() in name] or get_close_matches(source.lower(), PRESETS, n=1)
+    meant = f"did you mean {near[0]}? Give" if near else "give"
+    raise UsageError(f"{source} is not a model; {meant} a config.json, a .toml file, or one of {', '.join(PRESETS)}")
 
 
 def _read(source: str, parse: Callable[[str], Any]) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def _by_table(source: str, table: dict[str, Any], *, sequence: int | None) -> Tr
 
 
 def _built(source: str, kind: type[Shape], values: dict[str, Any]) -> Shape:
-    known = {entry.name: bool if entry.type is bool else int for entry in fields(kind)}
+    known = {entry.name: bool if entry.type is bool else int for entry in fields(kind) if entry.name != "pattern"}
     for name, value in values.items():
         if name not in known or (value is not None and name != "experts" and type(value) is not known[name]):
             raise UsageError(f"{source}: {name} = {value!r} is not a shape; the keys are {', '.join(known)}")
@@ -122,80 +121,3 @@ def _built(source: str, kind: type[Shape], values: dict[str, Any]) -> Shape:
         return kind(**values)
     except TypeError as error:
         raise UsageError(f"{source} lacks shapes: {error}") from error
-
-
-GATED = ("llama", "mistral", "qwen2", "qwen3", "mixtral")
-"""Values of `model_type` whose feed-forward is gated."""
-PLAIN = ("gpt2", "gpt_neox")
-"""Values of `model_type` whose feed-forward multiplies two matrices."""
-GPT2_NAMES = {
-    "num_hidden_layers": "n_layer",
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "intermediate_size": "n_inner",
-}
-"""Names of the keys in a config.json of gpt2."""
-
-
-def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) -> Transformer:
-    """Shapes by the keys of transformers' configurations. Raises UsageError for a model type that is not listed here.
-
-    `source`: name of the configuration in errors. `sequence`: tokens per sequence in the training.
-
-    Attention in windows costs less than the formula counts, so such a model is refused.
-    """
-    kind = config.get("model_type")
-    if kind not in (*GATED, *PLAIN):
-        near = get_close_matches(str(kind), (*GATED, *PLAIN), n=1, cutoff=0.0)[0]
-        raise UsageError(
-            f"{source}: model_type {kind!r} is not known; did you mean {near!r}? Or give its shapes in a .toml file"
-        )
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if isinstance(window, int) and window < sequence:
-        raise UsageError(f"{source}: attention in windows of {window} tokens has no formula here; give no model")
-    sizes = _Sizes(source=source, config=config, names=GPT2_NAMES if kind == "gpt2" else {})
-    ffn = sizes.find("intermediate_size") if kind == "gpt2" else sizes.require("intermediate_size")
-    return Transformer(
-        layers=sizes.require("num_hidden_layers"),
-        hidden=sizes.require("hidden_size"),
-        heads=sizes.require("num_attention_heads"),
-        kv_heads=sizes.find("num_key_value_heads"),
-        head_dim=sizes.find("head_dim"),
-        ffn=ffn,
-        vocabulary=sizes.require("vocab_size"),
-        sequence=sequence,
-        gated_mlp=kind in GATED,
-        untied=not config.get("tie_word_embeddings", kind == "gpt2"),
-        experts=_experts(sizes) if kind == "mixtral" else None,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
-    """Whole numbers of a config.json, by the names that most model types use."""
-
-    source: str
-    config: Mapping[str, Any]
-    names: Mapping[str, str]
-    """Name -> this model type's own name."""
-
-    def find(self, name: str) -> int | None:
-        key = self.names.get(name, name)
-        value = self.config.get(key)
-        if value is not None and type(value) is not int:
-            raise UsageError(f"{self.source}: {key} is {value!r}, not a whole number")
-        return value
-
-    def require(self, name: str) -> int:
-        value = self.find(name)
-        if value is None:
-            raise UsageError(f"{self.source} lacks {self.names.get(name, name)}")
-        return value
-
-
-def _experts(sizes: _Sizes) -> Experts:
-    return Experts(
-        count=sizes.require("num_local_experts"),
-        top_k=sizes.require("num_experts_per_tok"),
-        ffn=sizes.require("intermediate_size"),
-    )

@@ -20,7 +20,9 @@ class Experts:
     shared_ffn: int | None = None
     """Inner width of one shared expert. None: that of the routed experts."""
     dense_layers: int = 0
-    """Blocks with an ordinary feed-forward instead."""
+    """First blocks, with an ordinary feed-forward instead."""
+    pattern: tuple[bool, ...] | None = None
+    """One entry per block, True if it has experts; None: all blocks after the dense ones."""
 
     def __post_init__(self) -> None:
         for name, minimum in (("count", 1), ("top_k", 1), ("ffn", 1), ("shared", 0), ("dense_layers", 0)):
@@ -69,6 +71,9 @@ class Transformer:
                 f"hidden = {self.hidden}, heads = {self.heads} and kv_heads = {kv_heads} must each be a multiple "
                 "of the next; change one of them"
             )
+        pattern = None if self.experts is None else self.experts.pattern
+        if pattern is not None and len(pattern) != self.layers:
+            raise UsageError(f"the pattern of experts is of {len(pattern)} blocks, and the model has {self.layers}")
         if self.experts is not None and self.experts.dense_layers > self.layers:
             raise UsageError(
                 f"dense_layers is {self.experts.dense_layers}; it must be at most the number of layers, {self.layers}"
@@ -91,10 +96,12 @@ class Transformer:
     @property
     def expert_layers(self) -> int:
         """Blocks whose feed-forward is routed."""
-        return 0 if self.experts is None else self.layers - self.experts.dense_layers
+        return self.num_routed(range(self.layers))
 
     def num_routed(self, blocks: range) -> int:
-        """Number of these consecutive blocks that have experts. Dense blocks come first."""
+        """Number of these consecutive blocks that have experts."""
+        if self.experts is not None and self.experts.pattern is not None:
+            return sum(self.experts.pattern[block] for block in blocks)
         return 0 if self.experts is None else len(range(max(blocks.start, self.experts.dense_layers), blocks.stop))
 
     @property

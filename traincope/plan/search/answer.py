@@ -8,7 +8,7 @@ from traincope.plan.layout.memory import LEFT_OUT
 from traincope.plan.layout.roofline import operators
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.search.caveats import caveats
+from traincope.plan.search.caveats import caveats, checked
 from traincope.plan.search.clusters import Cluster, Constants
 from traincope.plan.search.collectives import Curve, curves
 from traincope.plan.search.explanation import differences, parts
@@ -74,10 +74,6 @@ class Ranked(TypedDict):
     """Memory of the fullest rank."""
     memory: Memory
     step_seconds: float
-    best_seconds: float
-    """With all communication hidden."""
-    worst_seconds: float
-    """With none hidden."""
     mfu: float
     bubble_ratio: float
     tokens_per_second: float
@@ -137,6 +133,8 @@ class Answer(TypedDict):
     tokens: float
     ranked: list[Ranked]
     num_fitting: int
+    checked: str
+    """Trainings that such predictions were compared with, and their error."""
     caveats: list[str]
     """Reasons not to rely on the prediction of the fastest layout."""
     comparisons: list[Comparison]
@@ -174,7 +172,17 @@ def to_answer(
         tokens=job.tokens,
         ranked=[_ranked(each, job, shape=shape, sheet=sheet) for each in found.ranked],
         num_fitting=found.num_fitting,
-        caveats=list(caveats(found.ranked[0].layout, accelerator)) if found.ranked else [],
+        checked=checked(measured=cluster.rates is not None),
+        caveats=list(
+            caveats(
+                found.ranked[0].layout,
+                accelerator,
+                experts=shape.experts is not None,
+                measured=cluster.rates is not None,
+            )
+        )
+        if found.ranked
+        else [],
         comparisons=[
             _comparison(place, found.ranked[0], other)
             for place, other in enumerate(found.ranked[1 : 1 + NUM_COMPARED], start=2)
@@ -231,8 +239,6 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machin
             activations=fullest.activations,
         ),
         step_seconds=predicted.expected_seconds,
-        best_seconds=predicted.best_seconds,
-        worst_seconds=predicted.worst_seconds,
         mfu=predicted.expected_mfu,
         bubble_ratio=predicted.bubble_ratio,
         tokens_per_second=predicted.tokens_per_step / predicted.expected_seconds,

@@ -165,6 +165,12 @@ def find_accelerator(name: str) -> Accelerator:
     return ACCELERATORS[key]
 
 
+def device_name(name: str) -> str:
+    """The name of a data sheet by that of an accelerator in any case; any other name stays."""
+    accelerator = ACCELERATORS.get(name.lower().replace("_", "-"))
+    return name if accelerator is None else accelerator.spec.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Devices of one kind and the network between their link domains. Raises UsageError for impossible values."""

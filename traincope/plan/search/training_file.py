@@ -53,7 +53,7 @@ def _check(shape: Transformer, layout: Layout) -> None:
     if shape.head_dim not in (None, shape.hidden // shape.heads):
         raise UsageError(f"--emit: the engine's heads are hidden / heads wide, not {shape.head_dim}")
     experts = shape.experts
-    if experts is not None and (experts.dense_layers or experts.shared > 1):
+    if experts is not None and (experts.dense_layers or experts.pattern or experts.shared > 1):
         raise UsageError("--emit: the engine's experts are in all layers, with at most one shared expert")
     if experts is not None and experts.shared and (experts.shared_ffn or experts.ffn) != shape.ffn_width:
         raise UsageError(

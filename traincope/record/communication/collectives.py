@@ -13,7 +13,8 @@ from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.communication.groups import Groups
 from traincope.record.communication.meshes import Meshes
 from traincope.record.communication.missed_collectives import CallCounts, MissedCollectives
-from traincope.record.communication.operations import OPERATIONS, Operation, Output
+from traincope.record.communication.native import NativeKernels, native_library
+from traincope.record.communication.operations import OPERATIONS, Operation, Output, element_flags
 from traincope.record.communication.pending import Issued, Pending, is_fake
 from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
@@ -65,14 +66,22 @@ class Collectives:
         self._missed: MissedCollectives | None = None
         self._listeners: list[Callable[[Issued], None]] = []
         self.on_device: DeviceListener | None = None
+        self.native: NativeKernels | None = None
+        """The native kernels, if they record in place of those in Python."""
         self.sees_all = False
         """True if the recorder's kernels precede every operator."""
 
     def install(self, recorder: Recorder) -> None:
         self.prepare(recorder)
-        for operation in OPERATIONS:
-            self._interposed.put(operation.op, self._around(operation))
-        self._missed = MissedCollectives(recorder, self._interposed, self.call_counts, probe=self.name)
+        library = native_library(recorder)
+        if library is None:
+            for operation in OPERATIONS:
+                self._interposed.put(operation.op, self._around(operation))
+        else:
+            self.native = NativeKernels(library, recorder, self.groups)
+            self.native.install()
+        kernels = self._interposed if self.native is None else self.native
+        self._missed = MissedCollectives(recorder, kernels, self.call_counts, probe=self.name)
         self._missed.begin()
         recorder.at_blocks(self._prepare)
         self.sees_all = True
@@ -96,15 +105,21 @@ class Collectives:
         return self._groups
 
     def remove(self) -> None:
+        native = self.native
+        if native is not None:
+            native.count_calls(self.call_counts)
         if self._missed is not None:
             self._missed.finish()
         self._interposed.remove()
+        if native is not None:
+            native.remove()
         self.forget_pending()
+        self.native = None
         self.sees_all = False
 
     def forget_pending(self) -> None:
         """Drop the pending collectives: waits are not observed any more."""
-        forgotten = self.pending.clear()
+        forgotten = self.pending.clear() if self.native is None else self.native.end_waits()
         if forgotten:
             self._recorder.collectives_forgotten += forgotten
 
@@ -112,6 +127,13 @@ class Collectives:
         """Call `listener` with every collective of a DDP group, right after its call returned."""
         if listener not in self._listeners:
             self._listeners.append(listener)
+
+    def claim_for_reducer(self, group: Any) -> None:
+        """Note that DDP's reducer waits for the group's collectives, inside C++."""
+        known = self.groups.claim(group, "dp")
+        known.reducer = True
+        if self.native is not None:
+            self.native.tell(group, known)
 
     def hooks_around(self, operation: Operation, *, unbox: Unbox, extra_ns: int = 0) -> CallHooks:
         """Return the hooks around a call of one operator. `extra_ns`: the cost of reaching them."""
@@ -138,11 +160,11 @@ class Collectives:
                 issued = begin(arguments)
                 try:
                     result = proceed(keys & below, *arguments)
+                    returned(issued, arguments, result)
+                    return result
                 except BaseException:
                     raised(issued)
                     raise
-                returned(issued, arguments, result)
-                return result
 
             return collective
 
@@ -150,6 +172,9 @@ class Collectives:
 
     def _prepare(self, detailed: bool) -> bool:
         """Hold no work between windows, and let calls pass without our kernels."""
+        if self.native is not None:
+            self.native.prepare(detailed)
+            return True
         if detailed:
             return self._interposed.put_back()
         self.pending.release(self._recorder.writers)
@@ -169,10 +194,12 @@ class Collectives:
         unbox = unboxing.group
         name = recorder.names.intern(operation.name)
         group_at, peer_at, tag_at, async_at = operation.group, operation.peer, operation.tag, operation.async_op
-        may_be_on_device, plain_tensor = torch.backends.cuda.is_built(), torch.Tensor
+        may_be_on_device, plain_tensor, element_of = torch.backends.cuda.is_built(), torch.Tensor, element_flags().get
 
         def begin(arguments: tuple[Any, ...]) -> Issued | None:
-            first_tensor = arguments[0][0] if type(arguments[0]) is list and arguments[0] else arguments[0]
+            first_tensor = arguments[0]
+            while type(first_tensor) is list and first_tensor:
+                first_tensor = first_tensor[0]
             if type(first_tensor) is not plain_tensor and is_fake(first_tensor):
                 return None
             count_call()
@@ -183,17 +210,19 @@ class Collectives:
             window = shared.window
             if known.window != window:
                 known.begin_window(window)
+            size_bytes = num_bytes(arguments)
+            flags = element_of(getattr(first_tensor, "dtype", None), 0) if size_bytes else 0
             peer = NO_PEER if peer_at is None else int(arguments[peer_at])
             if tag_at is None:
-                sequence, flags = known.count, 0
+                sequence = known.count
                 tag = 0 if sequence else sequence_number(group)
                 known.count = sequence + 1
                 if async_at is not None and (len(arguments) <= async_at or arguments[async_at]):
-                    flags = ASYNC  # the operator's default, which the dispatcher omits
+                    flags |= ASYNC  # the operator's default, which the dispatcher omits
             else:
-                peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), POINT_TO_POINT
+                peer, tag, flags = known.global_rank(peer), int(arguments[tag_at]), flags | POINT_TO_POINT
                 sequence = known.next_sequence(operation.name, peer, tag)
-            fields = (name, known.number, sequence, peer, tag, num_bytes(arguments), flags, window)
+            fields = (name, known.number, sequence, peer, tag, size_bytes, flags, window)
             slot = threads.writer.begin_collective(COLLECTIVE, fields)
             issued = Issued(slot, fields, known, may_be_on_device and operation.on_device(arguments))
             if issued.device and self.on_device is not None:

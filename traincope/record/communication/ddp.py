@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
 
-from traincope.events import Flag, Kind
+from traincope.events import DDP_BUFFERS, Flag, Kind
 from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.pending import Issued
 from traincope.record.communication.waits import Waits
@@ -39,6 +39,7 @@ class DistributedDataParallelStall:
         self._phases = phases
         self._patches = Patches()
         self._in_pre_forward = False
+        self._pre_forward_began_ns = 0
         self._underway: list[Issued] = []
         """DDP's collectives that only C++ waits for."""
         self._last_mark: Event | None = None
@@ -58,8 +59,11 @@ class DistributedDataParallelStall:
         self._patches.restore()
         self._underway.clear()
 
-    def _claim(self, module: Any) -> None:
-        self._collectives.groups.claim(module.process_group, "dp").reducer = True
+    def _pre_forward_begins(self, module: Any) -> None:
+        self._in_pre_forward, self._pre_forward_began_ns = True, monotonic_ns()
+        if self._collectives.native is not None:
+            self._collectives.native.before_forward(True)
+        self._collectives.claim_for_reducer(module.process_group)
 
     def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the begin of DDP's forward.
@@ -68,19 +72,17 @@ class DistributedDataParallelStall:
         """
         from torch.compiler import is_compiling
 
-        recorder, claim, finish = self._recorder, guard(self._claim), guard(self._pre_forward_ended)
+        recorder, begin, finish = self._recorder, guard(self._pre_forward_begins), guard(self._pre_forward_ended)
 
         @functools.wraps(original)
         def pre_forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(module, *args, **kwargs)
-            self._in_pre_forward = recorder.detailed
-            if self._in_pre_forward:
-                claim(module)
+            if recorder.detailed:
+                begin(module)
             try:
                 return original(module, *args, **kwargs)
             finally:
-                self._in_pre_forward = False
                 finish()
 
         return pre_forward
@@ -93,18 +95,30 @@ class DistributedDataParallelStall:
                 self._last_mark = self._waits.device.mark()
 
     def _pre_forward_ended(self) -> None:
-        underway, self._underway = self._underway, []
-        if underway:
-            self._write_stall(underway[0], underway)
+        was_inside, self._in_pre_forward = self._in_pre_forward, False
+        if was_inside and self._ended(until_first=True):
+            buffers = self._recorder.names.intern(DDP_BUFFERS)
+            self._recorder.writer().write(Kind.SPAN, self._pre_forward_began_ns, monotonic_ns(), name=buffers)
 
     def _backward_ended(self) -> None:
         """End the open buckets.
 
         A bucket that a Python comm hook waited for is closed already, and its stall is recorded.
         """
+        self._ended(until_first=False)
+
+    def _ended(self, *, until_first: bool) -> bool:
+        """Write the stall of the collectives that are under way, from the first or the last one on. Returns whether
+        there are any.
+        """
+        native = self._collectives.native
+        if native is not None:
+            native.before_forward(False)
+            return native.end_reducer(until_first=until_first, unless_waited=not until_first)
         underway, self._underway = self._underway, []
-        if underway and is_open(underway[-1].slot):
-            self._write_stall(underway[-1], underway)
+        if underway and (until_first or is_open(underway[-1].slot)):
+            self._write_stall(underway[0 if until_first else -1], underway)
+        return bool(underway)
 
     def _write_stall(self, representative: Issued, underway: list[Issued]) -> None:
         now = monotonic_ns()

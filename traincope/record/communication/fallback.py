@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
+from traincope.events import CARRY_NOTHING
 from traincope.record.communication.collectives import Collectives, Unbox
 from traincope.record.communication.operations import OPERATIONS, Operation, Output
 from traincope.record.instrumentation.guard import guard
@@ -138,7 +139,7 @@ def _reader(operation: Operation) -> Callable[[Any, tuple[Any, ...], dict[str, A
     from torch.distributed import AllreduceOptions
 
     default = getattr(AllreduceOptions(), "asyncOp", False)
-    num_tensors = 0 if operation.name == "barrier" else operation.group
+    num_tensors = 0 if operation.name in CARRY_NOTHING else operation.group
     tensor_stays = operation.fills is Output.TENSOR
     places = (operation.group, operation.peer, operation.tag, operation.async_op)
     size = 1 + max(place for place in places if place is not None)

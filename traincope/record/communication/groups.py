@@ -9,6 +9,8 @@ from typing import Any
 
 from traincope.record.communication.frameworks import known_axis
 from traincope.record.communication.meshes import Meshes
+from traincope.record.instrumentation.asynchronous import is_asynchronous
+from traincope.record.instrumentation.torch_private import is_plugin
 from traincope.record.session.recorder import Recorder
 
 NO_RULE = "none"
@@ -25,6 +27,8 @@ UNNAMED = re.compile(r"mesh_dim_\d+")
 """torch's description of a group on a DeviceMesh without names."""
 
 
+NO_DESCRIPTION = re.compile(r"|undefined|default(_pg)?(:.*)?|mesh_default|.*:split:\d+")
+"""torch's descriptions of groups to which the training gave none."""
 MAX_WRAPPER_LOOKUPS = 16
 """Number of later lookups of a group without an axis, for a wrapper among its callers."""
 
@@ -112,6 +116,7 @@ class Groups:
         ranks = _ranks_of(group)
         axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
         key = self._key(group)
+        ranks = () if _spans_jobs(group, ranks) else ranks
         known = KnownGroup(
             number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
             key=key,
@@ -153,6 +158,8 @@ class Groups:
             return wrapper, "wrapper"
         if not ranks:
             return "unregistered", NO_RULE
+        if not NO_DESCRIPTION.fullmatch(description):
+            return description, NO_RULE  # a wrapper may still claim it
         whole = len(ranks) == self._recorder.world_size
         return ("world" if whole else f"group:{','.join(map(str, ranks))}"), NO_RULE
 
@@ -163,14 +170,27 @@ def _ranks_of(group: Any) -> tuple[int, ...]:
 
     try:
         return tuple(dist.get_process_group_ranks(group))
-    except (LookupError, ValueError, RuntimeError, AttributeError):
+    except (LookupError, ValueError, RuntimeError, AttributeError) as error:
+        if is_asynchronous(error):
+            raise
         return ()
+
+
+def _spans_jobs(group: Any, ranks: tuple[int, ...]) -> bool:
+    """Return whether the group may have members in other jobs: torch knows this rank alone, and another library made
+    its backend. So torchft connects replicas that are jobs of their own.
+    """
+    import torch.distributed as dist
+
+    return len(ranks) == 1 and is_plugin(dist.get_backend(group))
 
 
 def _text_attribute(group: Any, attribute: str) -> str:
     try:
         return str(getattr(group, attribute))
-    except (LookupError, ValueError, RuntimeError, AttributeError):
+    except (LookupError, ValueError, RuntimeError, AttributeError) as error:
+        if is_asynchronous(error):
+            raise
         return ""
 
 

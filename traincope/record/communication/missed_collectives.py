@@ -5,9 +5,9 @@ ours.
 from collections.abc import Callable, Iterable
 from itertools import count
 from time import monotonic_ns
+from typing import Protocol
 
 from traincope.record.communication.operations import Operation
-from traincope.record.instrumentation.dispatcher import Interposed
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import flight_recorded
 from traincope.record.session.recorder import Recorder
@@ -30,6 +30,7 @@ class CallCounts:
 
     def __init__(self) -> None:
         self._collectives, self._messages, self._incomparable = count(), count(), count()
+        self._others = (0, 0, 0)
         self._baseline = 0
 
     def counter(self, operation: Operation) -> Callable[[], int]:
@@ -38,6 +39,11 @@ class CallCounts:
             return self._incomparable.__next__
         return (self._collectives if operation.tag is None else self._messages).__next__
 
+    def add(self, *, collectives: int, messages: int, incomparable: int) -> None:
+        """Add calls that native kernels have counted."""
+        others = zip(self._others, (collectives, messages, incomparable), strict=True)
+        self._others = tuple(before + more for before, more in others)  # type: ignore[assignment]
+
     def begin(self) -> None:
         """Read the flight recorder's baseline. Takes some 30 ms if torch has recorded many collectives already."""
         self._baseline = (flight_recorded() or (0, False))[0]
@@ -45,12 +51,25 @@ class CallCounts:
     def end(self) -> tuple[int, int] | None:
         """Return our count and the number torch counted beyond it. None if that is unknown. Call only once."""
         flight_counts = flight_recorded()
-        num_recorded, messages = next(self._collectives), next(self._messages)
-        if flight_counts is None or next(self._incomparable):
+        own = next(self._collectives), next(self._messages), next(self._incomparable)
+        num_recorded, messages, incomparable = (one + other for one, other in zip(own, self._others, strict=True))
+        if flight_counts is None or incomparable:
             return None
         counted, with_messages = flight_counts
         num_recorded += messages if with_messages else 0
         return num_recorded, max(counted - self._baseline - num_recorded, 0)
+
+
+class Kernels(Protocol):
+    """Kernels before operators of c10d, in Python or native."""
+
+    was_withdrawn: bool
+    left_out: tuple[str, ...]
+
+    @property
+    def operators(self) -> list[str]: ...
+
+    def hidden(self, operators: Iterable[str]) -> tuple[str, ...]: ...
 
 
 class MissedCollectives:
@@ -59,7 +78,7 @@ class MissedCollectives:
     Kernels that came and went in between show in the counts.
     """
 
-    def __init__(self, recorder: Recorder, interposed: Interposed, call_counts: CallCounts, *, probe: str) -> None:
+    def __init__(self, recorder: Recorder, interposed: Kernels, call_counts: CallCounts, *, probe: str) -> None:
         self._recorder = recorder
         self._interposed = interposed
         self._call_counts = call_counts

@@ -10,6 +10,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from traincope.events import ELEMENT_SHIFT, Element
+
+
+class Shape(Enum):
+    """Shape of the argument with an operator's message. The values are those of `native/dispatch/operations.h`."""
+
+    NOTHING = 0
+    TENSOR = 1
+    LIST = 2
+    NESTED = 3
+
 
 class Output(Enum):
     """Shape of an operator's output argument."""
@@ -26,7 +37,8 @@ class Operation:
     """Name of the operation in the record."""
     group: int
     """Position of the process group."""
-    num_bytes: Callable[[Sequence[Any]], int]
+    message: tuple[Shape, int]
+    """Shape and position of the argument whose bytes count."""
     peer: int | None = None
     """Position of the root (collective) or of the peer (point to point)."""
     tag: int | None = None
@@ -38,12 +50,36 @@ class Operation:
     fills: Output | None = None
     """Kind of the output, argument 0, for the operators under functional collectives."""
 
+    @property
+    def num_bytes(self) -> Callable[[Sequence[Any]], int]:
+        """The function from the arguments to the bytes of the message."""
+        shape, position = self.message
+        return _NUM_BYTES[shape](position)
+
     def on_device(self, arguments: Sequence[Any]) -> bool:
         """Return whether its tensors are on a GPU."""
         first = arguments[0]
         while isinstance(first, (list, tuple)) and first:
             first = first[0]
         return bool(getattr(first, "is_cuda", False))
+
+
+def element_flags() -> dict[object, int]:
+    """Return the flags of each type of element."""
+    import torch
+
+    known = {
+        torch.float32: Element.FLOAT32,
+        torch.bfloat16: Element.BFLOAT16,
+        torch.float16: Element.FLOAT16,
+        torch.float64: Element.FLOAT64,
+        torch.int16: Element.INTEGER,
+        torch.int32: Element.INTEGER,
+        torch.int64: Element.INTEGER,
+    }
+    types = (each for each in vars(torch).values() if isinstance(each, torch.dtype))
+    small = {each: Element.BYTE if each.itemsize == 1 else Element.OTHER for each in types}
+    return {each: int(element) << ELEMENT_SHIFT for each, element in (small | known).items()}
 
 
 def _tensor_bytes(position: int) -> Callable[[Sequence[Any]], int]:
@@ -64,38 +100,44 @@ def _nested_bytes(position: int) -> Callable[[Sequence[Any]], int]:
     return lambda arguments: sum(tensor.nbytes for row in arguments[position] for tensor in row)
 
 
-def _no_bytes(_: Sequence[Any]) -> int:
-    return 0
+_NUM_BYTES: dict[Shape, Callable[[int], Callable[[Sequence[Any]], int]]] = {
+    Shape.NOTHING: lambda _: lambda _: 0,
+    Shape.TENSOR: _tensor_bytes,
+    Shape.LIST: _list_bytes,
+    Shape.NESTED: _nested_bytes,
+}
+
+NO_MESSAGE = (Shape.NOTHING, 0)
 
 
 OPERATIONS = (
-    Operation(op="allreduce_", name="all_reduce", group=1, num_bytes=_list_bytes(0), async_op=4, fills=Output.LIST),
+    Operation(op="allreduce_", name="all_reduce", group=1, message=(Shape.LIST, 0), async_op=4, fills=Output.LIST),
     Operation(
-        op="allreduce_coalesced_", name="all_reduce", group=1, num_bytes=_list_bytes(0), async_op=3, fills=Output.LIST
+        op="allreduce_coalesced_", name="all_reduce", group=1, message=(Shape.LIST, 0), async_op=3, fills=Output.LIST
     ),
-    Operation(op="reduce_", name="reduce", group=1, num_bytes=_list_bytes(0), peer=3, async_op=5),
+    Operation(op="reduce_", name="reduce", group=1, message=(Shape.LIST, 0), peer=3, async_op=5),
     Operation(
-        op="broadcast_", name="broadcast", group=1, num_bytes=_list_bytes(0), peer=2, async_op=4, fills=Output.LIST
+        op="broadcast_", name="broadcast", group=1, message=(Shape.LIST, 0), peer=2, async_op=4, fills=Output.LIST
     ),
-    Operation(op="allgather_", name="all_gather", group=2, num_bytes=_nested_bytes(0), async_op=3),
+    Operation(op="allgather_", name="all_gather", group=2, message=(Shape.NESTED, 0), async_op=3),
     Operation(
-        op="_allgather_base_", name="all_gather", group=2, num_bytes=_tensor_bytes(0), async_op=3, fills=Output.TENSOR
+        op="_allgather_base_", name="all_gather", group=2, message=(Shape.TENSOR, 0), async_op=3, fills=Output.TENSOR
     ),
-    Operation(op="allgather_coalesced_", name="all_gather", group=2, num_bytes=_nested_bytes(0), async_op=3),
+    Operation(op="allgather_coalesced_", name="all_gather", group=2, message=(Shape.NESTED, 0), async_op=3),
     Operation(
         op="allgather_into_tensor_coalesced_",
         name="all_gather",
         group=2,
-        num_bytes=_list_bytes(0),
+        message=(Shape.LIST, 0),
         async_op=3,
         fills=Output.LIST,
     ),
-    Operation(op="reduce_scatter_", name="reduce_scatter", group=2, num_bytes=_nested_bytes(1), async_op=4),
+    Operation(op="reduce_scatter_", name="reduce_scatter", group=2, message=(Shape.NESTED, 1), async_op=4),
     Operation(
         op="_reduce_scatter_base_",
         name="reduce_scatter",
         group=2,
-        num_bytes=_tensor_bytes(1),
+        message=(Shape.TENSOR, 1),
         async_op=4,
         fills=Output.TENSOR,
     ),
@@ -103,19 +145,19 @@ OPERATIONS = (
         op="reduce_scatter_tensor_coalesced_",
         name="reduce_scatter",
         group=2,
-        num_bytes=_list_bytes(1),
+        message=(Shape.LIST, 1),
         async_op=4,
         fills=Output.LIST,
     ),
-    Operation(op="gather_", name="gather", group=2, num_bytes=_nested_bytes(0), peer=3, async_op=4),
-    Operation(op="scatter_", name="scatter", group=2, num_bytes=_nested_bytes(1), peer=3, async_op=4),
-    Operation(op="alltoall_", name="all_to_all", group=2, num_bytes=_list_bytes(1), async_op=3),
+    Operation(op="gather_", name="gather", group=2, message=(Shape.NESTED, 0), peer=3, async_op=4),
+    Operation(op="scatter_", name="scatter", group=2, message=(Shape.NESTED, 1), peer=3, async_op=4),
+    Operation(op="alltoall_", name="all_to_all", group=2, message=(Shape.LIST, 1), async_op=3),
     Operation(
-        op="alltoall_base_", name="all_to_all", group=2, num_bytes=_tensor_bytes(1), async_op=5, fills=Output.TENSOR
+        op="alltoall_base_", name="all_to_all", group=2, message=(Shape.TENSOR, 1), async_op=5, fills=Output.TENSOR
     ),
-    Operation(op="barrier", name="barrier", group=1, num_bytes=_no_bytes, async_op=3),
-    Operation(op="monitored_barrier_", name="barrier", group=1, num_bytes=_no_bytes, blocking=True),
-    Operation(op="send", name="send", group=1, num_bytes=_list_bytes(0), peer=2, tag=3),
-    Operation(op="recv_", name="recv", group=1, num_bytes=_list_bytes(0), peer=2, tag=3),
-    Operation(op="recv_any_source_", name="recv_any_source", group=1, num_bytes=_list_bytes(0), tag=2),
+    Operation(op="barrier", name="barrier", group=1, message=NO_MESSAGE, async_op=3),
+    Operation(op="monitored_barrier_", name="monitored_barrier", group=1, message=NO_MESSAGE, blocking=True),
+    Operation(op="send", name="send", group=1, message=(Shape.LIST, 0), peer=2, tag=3),
+    Operation(op="recv_", name="recv", group=1, message=(Shape.LIST, 0), peer=2, tag=3),
+    Operation(op="recv_any_source_", name="recv_any_source", group=1, message=(Shape.LIST, 0), tag=2),
 )

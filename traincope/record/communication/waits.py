@@ -9,13 +9,16 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import OPEN, Flag, Kind
-from traincope.record.communication.pending import Issued, Pending
+from traincope.native.library import NO_STALL
+from traincope.record.communication.collectives import Collectives
+from traincope.record.communication.native import NativeKernels
+from traincope.record.communication.pending import Issued
 from traincope.record.compute.phases import Phases
 from traincope.record.gpu.device import CudaDevice, DeviceMarks, Event
 from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.segments.slots import Slot, add_flag
+from traincope.record.segments.slots import Slot, add_flag, end
 from traincope.record.session.recorder import Recorder
 
 STALL = int(Kind.STALL)
@@ -30,8 +33,9 @@ class Waits:
     name = "waits"
     level = 1
 
-    def __init__(self, pending: Pending, phases: Phases) -> None:
-        self._pending = pending
+    def __init__(self, collectives: Collectives, phases: Phases) -> None:
+        self._collectives = collectives
+        self._pending = collectives.pending
         self._phases = phases
         self._patches = Patches()
         self._interposed = Interposed("_c10d_functional")
@@ -45,7 +49,10 @@ class Waits:
         if torch.backends.cuda.is_built():
             self.device = DeviceMarks(recorder, CudaDevice())
             recorder.between_steps(self._between_steps)
+        self._native = self._collectives.native
         self._patch_work()
+        if self._native is not None:
+            return
         recorder.at_blocks(self._prepare)
         try:
             self._interposed.put("wait_tensor", self._around_wait_tensor)
@@ -77,7 +84,8 @@ class Waits:
 
         for kind in (Work, *Work.__subclasses__()):
             if "wait" in vars(kind):
-                self._patches.replace(kind, "wait", self._waited(vars(kind)["wait"]))
+                waited = self._waited if self._native is None else _waited_natively(self._native)
+                self._patches.replace(kind, "wait", waited(vars(kind)["wait"]))
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         begin = guard(self._beginner(self._pending.take_work), every=SAMPLING_INTERVAL)
@@ -92,12 +100,12 @@ class Waits:
             stall = begin(work)
             try:
                 result = original(work, *args, **kwargs)
+                if stall is not None:
+                    finish(stall)
+                return result
             except BaseException:
                 raised(stall)
                 raise
-            if stall is not None:
-                finish(stall)
-            return result
 
         return wait
 
@@ -114,12 +122,12 @@ class Waits:
             stall = begin(tensor)
             try:
                 result = proceed(keys & below, tensor)
+                if stall is not None:
+                    finish(stall)
+                return result
             except BaseException:
                 raised(stall)
                 raise
-            if stall is not None:
-                finish(stall)
-            return result
 
         return wait_tensor
 
@@ -134,12 +142,17 @@ class Waits:
             issued = take(awaited)
             if issued is None:
                 return None
-            before = self.device.mark() if issued.device and self.device is not None else None
-            writer = threads.writer
-            latest = writer.latest
-            if latest is not None and latest[1] is issued:
-                writer.latest = None  # the caller holds the work now; holding it longer would hold its tensors
-            return writer.begin_collective(STALL, issued.fields), issued, before
+            try:
+                before = self.device.mark() if issued.device and self.device is not None else None
+                writer = threads.writer
+                latest = writer.latest
+                if latest is not None and latest[1] is issued:
+                    writer.latest = None  # the caller holds the work now; holding it longer would hold its tensors
+                return writer.begin_collective(STALL, issued.fields), issued, before
+            except BaseException:  # of the training: its wait does not begin
+                end(issued.slot)
+                add_flag(issued.slot, Flag.RAISED)
+                raise
 
         return begin
 
@@ -159,3 +172,31 @@ class Waits:
             self._finish(stall)
             add_flag(stall[0], Flag.RAISED)
             add_flag(stall[1].slot, Flag.RAISED)
+
+
+def _waited_natively(native: NativeKernels) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the hook on waits for collectives of the native kernels, which also precede `wait_tensor`."""
+    begin, end, raised = native.begin_wait, native.end_wait, native.end_raised
+    begin_with_room = guard(native.begin_stall)
+
+    def waited(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
+            stall = begin(work)
+            if stall == NO_STALL:
+                return original(work, *args, **kwargs)
+            if stall < 0:
+                begun = begin_with_room(stall)
+                if begun is None or begun < 0:
+                    return original(work, *args, **kwargs)
+                stall = begun
+            try:
+                result = original(work, *args, **kwargs)
+            except BaseException:
+                raised(stall)
+                raise
+            end(stall)
+            return result
+
+        return wait
+
+    return waited

@@ -6,11 +6,11 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from traincope.events import BATCH_READ, BATCHES_END, Kind, Phase
+from traincope.events import BATCH_READ, BATCHES_END, LOADER, LOADER_WITHOUT_WORKERS, Kind, Phase, SamplerTrait
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.instrumentation.torch_private import data_loader_iterator
+from traincope.record.instrumentation.torch_private import data_loader_iterator, sampler_of
 from traincope.record.segments.fingerprint import Unread, fingerprint
 from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
@@ -30,13 +30,14 @@ class DataLoading:
         iterator_class = data_loader_iterator()
         original = iterator_class.__next__
 
-        number, data_wait, phases = recorder.names.intern("DataLoader"), int(Phase.DATA_WAIT), self._phases
+        by_workers, here = recorder.names.intern(LOADER), recorder.names.intern(LOADER_WITHOUT_WORKERS)
+        data_wait, phases = int(Phase.DATA_WAIT), self._phases
 
-        def begin() -> Slot:
+        def begin(iterator: Any) -> Slot:
             recorder.before_work()
-            return phases.begin(data_wait, number)
+            return phases.begin(data_wait, here if getattr(iterator, "_num_workers", None) == 0 else by_workers)
 
-        iterators: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        iterators: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
         new_iterator, next_batch = count(1), count()
 
         def note_batch(iterator: Any, batch: Any) -> None:
@@ -49,15 +50,17 @@ class DataLoading:
         def write(iterator: Any, name: str, value: int) -> None:
             of_iterator = iterators.get(iterator)
             if of_iterator is None:
-                of_iterator = iterators[iterator] = next(new_iterator)
+                of_iterator = iterators[iterator] = next(new_iterator), _sampler_traits(iterator)
+            number, tag = of_iterator
             now = monotonic_ns()
             recorder.writer().write(
                 Kind.BATCH,
                 now,
                 now,
                 name=recorder.names.intern(name),
-                group=of_iterator,
+                group=number,
                 sequence=next(next_batch),
+                tag=tag,
                 value=value,
             )
 
@@ -66,7 +69,7 @@ class DataLoading:
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            slot = begin_wait() if recorder.active else None
+            slot = begin_wait(iterator) if recorder.active else None
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -84,3 +87,21 @@ class DataLoading:
 
     def remove(self) -> None:
         self._patches.restore()
+
+
+def _sampler_traits(iterator: Any) -> int:
+    """Return bits of `SamplerTrait` of the iterator's sampler."""
+    batches, sampler = sampler_of(iterator)
+    if sampler is None:
+        return 0
+    kinds = {kind.__name__ for kind in type(sampler).__mro__}
+    shuffles = getattr(sampler, "shuffle", False) is True or "RandomSampler" in kinds  # it may be a method
+    divides = any(
+        max(_count(each, name) for name in ("num_replicas", "num_processes")) > 1 for each in (batches, sampler)
+    )
+    return int(SamplerTrait.KNOWN | SamplerTrait.SHUFFLES * shuffles | SamplerTrait.DIVIDES * divides)
+
+
+def _count(sampler: Any, name: str) -> int:
+    value = getattr(sampler, name, 0)
+    return value if type(value) is int else 0

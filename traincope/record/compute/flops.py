@@ -65,6 +65,9 @@ POWERS_OF_TWO_FROM = 32
 Shapes may change. Of 20 steps at most one may be slowed."""
 MAX_INTERVAL = 512
 
+MAX_DEPTH = 64
+"""Modules around a product. Our kernels run on top of them, and must not be what reaches Python's recursion limit."""
+
 CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
 """Function of `torch.autograd` -> position of its argument `create_graph`."""
 
@@ -76,6 +79,7 @@ HIDDEN = COMPILED.format(": its graphs were not seen")
 CAPTURED = f"off: a CUDA graph's replays cannot be counted; {REMEDY}"
 OTHER_THREADS = f"off: another thread of the training also multiplies, and counting could disturb it; {REMEDY}"
 SPARSE = f"off: the FLOPs of a product of sparse tensors depend on their elements; {REMEDY}"
+DEEP = f"off: modules are nested more than {MAX_DEPTH} deep, and counting needs a part of Python's stack; {REMEDY}"
 PACKED = f"off: the FLOPs of attention over packed documents, or in windows, are not known from its shapes; {REMEDY}"
 
 
@@ -102,6 +106,10 @@ class _ThreadState(threading.local):
     recomputing = False
     """Inside the call of a module that backward runs again."""
     counts: FlopCounts | None = None
+
+
+Entered = tuple[_ThreadState, bool, int]
+"""The calling thread's state when a module was called: whether a module around it recomputes, and its products."""
 
 
 class Flops:
@@ -136,11 +144,11 @@ class Flops:
 
         keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
-        self._is_compiling = torch.compiler.is_compiling
         self._on = True
         self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
+        self.begins = self._enter
         self._begin_graph, self._end_graph = guard(self._graph_begins), guard(self._graph_ended)
-        hide_from_compiler(self._around_module, calls_too=False)
+        hide_from_compiler(self.ended, calls_too=True)
         hide_from_compiler(self._enter, calls_too=True)  # the code of every guard
         self._graphs.install(recorder)
         self._patch_backward()
@@ -200,7 +208,8 @@ class Flops:
     def _start(self) -> None:
         self._counting, self._unwritten = self._active_recorder.shared.step, None
         self._active_recorder.between_steps(self._step_ended)
-        self._phases.around_module, self._graphs.around = self._around_module, self._around_graph
+        self._phases.observe_modules(self)
+        self._graphs.around = self._around_graph
         self._thread, self._counts_by_thread, self._masks = _ThreadState(), [], CausalMasks()
         self._remove_kernels()  # those of a step in which they could not be removed
         put = guard(self._put)
@@ -210,7 +219,8 @@ class Flops:
             put(self._library, FLASH_ATTN, operator)
 
     def _stop(self) -> None:
-        self._counting = self._phases.around_module = self._graphs.around = None
+        self._counting = self._graphs.around = None
+        self._phases.ignore_modules(self)
         if not self._phases.others_call_modules():
             self._remove_kernels()
 
@@ -393,34 +403,37 @@ class Flops:
     def _in_compiled_backward(self) -> bool:
         return self._graphs.any and running_node().startswith(COMPILED_BACKWARD)
 
-    def _around_module(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling() or self._thread.inside_product or self._graphs.running.uncounted:
-            return original(module, *args, **kwargs)
+    def _enter_module(self, module: Any, _is_root: bool) -> Entered | None:
         thread = self._thread
-        recomputing, products, result = thread.recomputing, self._enter(module), None
-        thread.modules += 1
-        try:
-            result = original(module, *args, **kwargs)
-            return result
-        finally:
-            thread.modules -= 1
-            self._leave(module, products, args, result)
-            thread.recomputing = recomputing
-
-    def _enter_module(self, module: Any) -> int:
-        thread = self._thread
+        if thread.inside_product or self._graphs.running.uncounted:
+            return None
         if not thread.modules:
             thread.evaluating = not (self._grad_enabled() or module.training)
-        thread.recomputing = thread.recomputing or (self._graph_task() != NO_GRAPH_TASK and self._is_recomputed())
-        return thread.products
+        recomputed = self._graph_task() != NO_GRAPH_TASK and self._is_recomputed()
+        if thread.modules == MAX_DEPTH:
+            self._uncountable = DEEP
+            self._stop()
+        entered = thread, thread.recomputing, thread.products
+        thread.recomputing = thread.recomputing or recomputed
+        thread.modules += 1
+        return entered
 
-    def _leave_module(self, module: Any, products: int | None, args: tuple[Any, ...], result: Any) -> None:
+    def ended(self, entered: Entered, module: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Count a module's call, and leave it. What runs behind no guard calls nothing: modules may be nested deep."""
+        thread, recomputing, products = entered
+        thread.modules -= 1
+        try:
+            self._leave(module, products, args, result)
+        finally:
+            thread.recomputing = recomputing
+
+    def _leave_module(self, module: Any, products: int, args: tuple[Any, ...], result: Any) -> None:
         """Count the FLOPs that a module's own matrices imply for its input tokens.
 
         A recomputed forward adds none of them, but its backward may be the only one (reentrant checkpoints).
         """
         phase = self._phase()
-        if phase not in (Phase.FORWARD, Phase.RECOMPUTE) or products is None or not args:
+        if phase not in (Phase.FORWARD, Phase.RECOMPUTE) or not args:
             return
         implied = implied_flops(module, args[0])
         if not implied:

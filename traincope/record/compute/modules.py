@@ -5,16 +5,15 @@ a transformer). Alternatively the caller gives a depth. Nothing is attached to t
 be copied and saved with them. A block's backward is seen by a hook on its output tensor.
 """
 
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from traincope.events import Kind, Phase
 from traincope.record.compute.phases import Phases
-from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
-from traincope.record.instrumentation.patching import Patches
-from traincope.record.segments.slots import Slot, end
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
+from traincope.record.instrumentation.torch_private import hide_from_compiler
+from traincope.record.segments.slots import Slot, end, end_abandoned
 from traincope.record.session.recorder import Recorder
 
 MIN_BLOCKS = 2
@@ -22,52 +21,41 @@ MIN_BLOCKS = 2
 
 
 class Modules:
-    """Hook on `torch.nn.Module.__call__`, for blocks only."""
+    """Hook on the calls of modules, for blocks only."""
 
     name = "modules"
     level = 2
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
-        self._patches = Patches()
         self._blocks: dict[int, tuple[weakref.ref[Any], int]] = {}
         """Identity of a block -> a reference to it, and the number of its name."""
         self._roots: dict[int, weakref.ref[Any]] = {}
+        self._open: dict[int, Slot] = {}
+        """Number of a block's name -> its open record. If its hook was interrupted, the next one closes it."""
         self._backward: Slot | None = None
         """The block whose backward is running."""
 
     def install(self, recorder: Recorder) -> None:
-        from torch.compiler import is_compiling
-        from torch.nn import Module
-
         self._recorder = recorder
-        original, blocks, depth = Module.__call__, self._blocks, self._phases
-        begin, finish = guard(self._begin, every=SAMPLING_INTERVAL), guard(self._finish, every=SAMPLING_INTERVAL)
-        find = guard(self._find)
+        blocks, begin = self._blocks, guard(self._begin, every=SAMPLING_INTERVAL)
 
-        @functools.wraps(original)
-        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or not recorder.detailed:
-                return original(module, *args, **kwargs)
-            if id(module) not in blocks:
-                if not depth.in_forward:
-                    find(module)
-                return original(module, *args, **kwargs)
-            slot = begin(module)
-            result = None
-            try:
-                result = original(module, *args, **kwargs)
-            finally:
-                finish(slot, module, result)
-            return result
+        def begins(module: Any, is_root: bool) -> Slot | None:
+            """Pass the guard only where there is something to do: most modules are inside of blocks."""
+            if recorder.detailed and (is_root or id(module) in blocks):
+                return begin(module, is_root)
+            return None
 
-        self._patches.replace(Module, "__call__", __call__)
+        hide_from_compiler(begins, calls_too=True)
+        self.begins, self.ended = begins, guard(self._end, every=SAMPLING_INTERVAL)
+        self._phases.observe_modules(self)
         self._phases.after_backward(self._end_backward)
 
     def remove(self) -> None:
-        self._patches.restore()
+        self._phases.ignore_modules(self)
         self._blocks.clear()
         self._roots.clear()
+        self._open.clear()
 
     def _find(self, root: Any) -> None:
         """Find blocks in a root module at its first call."""
@@ -80,20 +68,29 @@ class Modules:
             number = self._recorder.names.intern(f"{name} ({type(block).__name__})")
             self._blocks[id(block)] = (weakref.ref(block), number)
 
-    def _begin(self, module: Any) -> Slot | None:
-        reference, number = self._blocks[id(module)]
+    def _begin(self, module: Any, is_root: bool) -> Slot | None:
+        if is_root:
+            self._find(module)
+        block = self._blocks.get(id(module))
+        if block is None:
+            return None
+        reference, number = block
         if reference() is not module:
             del self._blocks[id(module)]
             return None
-        return self._recorder.writer().begin(Kind.SPAN, Phase.FORWARD, number)
+        abandoned = self._open.get(number)
+        if abandoned is not None:
+            end_abandoned(abandoned, meter.interrupted_ns)
+        slot = self._open[number] = self._recorder.writer().begin(Kind.SPAN, Phase.FORWARD, number)
+        return slot
 
-    def _finish(self, slot: Slot | None, module: Any, result: Any) -> None:
-        if slot is None:
-            return
+    def _end(self, slot: Slot, module: Any, _args: tuple[Any, ...], result: Any) -> None:
         end(slot)
+        number = self._blocks[id(module)][1]
+        self._open.pop(number, None)
         tensor = _first_tensor(result)
         if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
-            tensor.register_hook(self._reached(self._blocks[id(module)][1]))
+            tensor.register_hook(self._reached(number))
 
     def _reached(self, number: int) -> Callable[[Any], None]:
         """Return a hook for the gradient of a block's output: its backward begins, and that of the next block has
@@ -109,9 +106,9 @@ class Modules:
         return reached
 
     def _end_backward(self) -> None:
-        slot, self._backward = self._backward, None
-        if slot is not None:
-            end(slot)
+        if self._backward is not None:
+            end(self._backward)
+            self._backward = None
 
 
 def find_blocks(root: Any) -> Iterator[tuple[str, Any]]:

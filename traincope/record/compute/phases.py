@@ -5,6 +5,7 @@ inside a backward with gradients enabled is being recomputed.
 """
 
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,10 +15,15 @@ from typing import Any, Protocol
 
 from traincope.events import Kind, Phase
 from traincope.record.compute.memory.used import Used
-from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.instrumentation.torch_private import graph_task_reader
-from traincope.record.segments.slots import Slot, end
+from traincope.record.instrumentation.torch_private import (
+    graph_task_reader,
+    import_for_profiler,
+    is_plain_module_call,
+    profiler_start,
+)
+from traincope.record.segments.slots import Slot, end, end_abandoned
 from traincope.record.session.recorder import Recorder
 
 GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
@@ -28,9 +34,6 @@ FORWARD, BACKWARD, RECOMPUTE = int(Phase.FORWARD), int(Phase.BACKWARD), int(Phas
 OPTIMIZER, EVALUATION = int(Phase.OPTIMIZER), int(Phase.EVALUATION)
 PHASE = int(Kind.PHASE)
 """Plain numbers: looking up an enum's member costs as much as writing a field."""
-
-AroundModule = Callable[..., Any]
-"""Called with torch's own function, the module and the call's arguments."""
 
 NO_GRAPH_TASK = -1
 """Autograd's answer outside a backward. On a GPU backward runs on threads of its own."""
@@ -54,6 +57,8 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.caller = _Caller()
+        self.open: dict[tuple[int, int], Slot] = {}
+        """Phase and name -> the open record. If an exception interrupted its hook, the next one closes it."""
 
 
 class PhaseMarks(Protocol):
@@ -78,6 +83,19 @@ class PhaseMarks(Protocol):
     @property
     def extend_action(self) -> Callable[[], None]:
         """Mark the end of the latest action anew."""
+
+
+class ModuleCalls(Protocol):
+    """An observer right before and right after each call of a module."""
+
+    def begins(self, module: Any, is_root: bool) -> Any:
+        """Return what `ended` needs, or None if it need not be called. Must not raise.
+
+        `is_root`: no other module's call is around this one.
+        """
+
+    def ended(self, begun: Any, module: Any, args: tuple[Any, ...], result: Any) -> None:
+        """`begun`: what `begins` returned. `result`: None if the call raised. Must not raise."""
 
 
 class OptimizerSteps(Protocol):
@@ -108,8 +126,8 @@ class Phases:
         """The latest phase, if an exception left it; Phase.NONE if it ended well."""
         self.modules, self.optimizers = Used(), Used()
         """Root modules that were called, and optimizers that stepped."""
-        self.around_module: AroundModule | None = None
-        """A function that makes every module's call in place of torch, while FLOPs are counted."""
+        self.module_calls: tuple[ModuleCalls, ...] = ()
+        """Observers of every module's call."""
         self.device: PhaseMarks | None = None
         """Marks on the compute stream. None outside windows, and unless the training uses a GPU."""
         self.optimizer_steps: OptimizerSteps | None = None
@@ -160,6 +178,15 @@ class Phases:
         if listener in self._after_phase:
             self._after_phase.remove(listener)
 
+    def observe_modules(self, observer: ModuleCalls) -> None:
+        """Let `observer` see every module's call. Repeated registrations count once."""
+        if observer not in self.module_calls:
+            self.module_calls = (*self.module_calls, observer)
+
+    def ignore_modules(self, observer: ModuleCalls) -> None:
+        """Let `observer` see the calls of modules no longer."""
+        self.module_calls = tuple(other for other in self.module_calls if other is not observer)
+
     def collect_roots(self) -> "weakref.WeakSet[Any]":
         """Return the root modules that are called in training from now on. The set grows."""
         if self.roots is None:
@@ -168,7 +195,11 @@ class Phases:
 
     def begin(self, phase: int, name: int) -> Slot:
         """Begin a phase of the calling thread: its record, and its mark on the compute stream."""
-        slot = self._recorder.threads.writer.begin_phase(phase, name)
+        opened = self._thread.open
+        abandoned = opened.get((phase, name))
+        if abandoned is not None:
+            end_abandoned(abandoned, meter.interrupted_ns)
+        slot = opened[phase, name] = self._recorder.threads.writer.begin_phase(phase, name)
         if self.device is not None:
             self.device.begin_phase(slot, phase, name)
         return slot
@@ -178,6 +209,11 @@ class Phases:
         if self.device is not None:
             self.device.end_phase(slot)
         end(slot)
+        opened = self._thread.open
+        for key, other in opened.items():
+            if other is slot:
+                del opened[key]  # a record that is kept keeps its segment mapped
+                return
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -194,7 +230,8 @@ class Phases:
         self._handles.clear()
         self._after_backward.clear()
         self._after_phase.clear()
-        self.around_module = self.roots = None
+        self.module_calls, self.roots = (), None
+        self._thread.open.clear()
         for caller in tuple(self._callers):
             caller.is_known = False
         self._callers.clear()
@@ -202,37 +239,76 @@ class Phases:
         self.optimizers.clear()
 
     def _patch_forward(self) -> None:
+        """Replace the function that every module's call enters.
+
+        The replacement is the same number of frames deep as torch's function, so that modules can be nested as deep as
+        without a run. Where it cannot do torch's part, it calls torch's function, which costs a frame per module: if
+        another library has replaced that function, and under a profile function. torch's profiler finds modules by the
+        code of torch's function, and reads the module from the local variable `self`.
+        """
         from torch import is_grad_enabled
         from torch.compiler import is_compiling
         from torch.nn import Module
 
-        original, thread, recorder = Module.__call__, self._thread, self._recorder
+        original, thread, recorder, phases = Module.__call__, self._thread, self._recorder, self
         self._graph_task, self._is_grad_enabled = graph_task_reader(), is_grad_enabled
         begin = guard(self._begin_forward, every=SAMPLING_INTERVAL)
         finish = guard(self._end_forward, every=SAMPLING_INTERVAL)
+        does_two_things, profile_function = is_plain_module_call(original), sys.getprofile
 
-        def __call__(module: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             # `is_compiling` comes first: torch.compile would add guards for any condition before it.
             if is_compiling():
-                return original(module, *args, **kwargs)
-            if thread.forward or not recorder.active:
-                around = self.around_module
-                call = original if around is None else functools.partial(around, original)
-                return call(module, *args, **kwargs)
-            slot, raised = begin(module), True
-            thread.forward = 1
+                return original(self, *args, **kwargs)
+            is_root = not thread.forward and recorder.active
+            if not (is_root or phases.module_calls):
+                if does_two_things and profile_function() is None:
+                    compiled = self._compiled_call_impl
+                    return self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
+                return original(self, *args, **kwargs)
+            slot, raised, result, begun = None, True, None, []
+            if is_root:
+                slot = begin(self)
+                thread.forward = 1
             try:
-                around = self.around_module  # read after `begin`, which may begin a counted step
-                call = original if around is None else functools.partial(around, original)
-                result = call(module, *args, **kwargs)
+                observers = phases.module_calls  # read after `begin`, which may begin a counted step
+                for observer in observers:
+                    begun.append(observer.begins(self, is_root))
+                if does_two_things and profile_function() is None:
+                    compiled = self._compiled_call_impl
+                    result = self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
+                else:
+                    result = original(self, *args, **kwargs)
                 raised = False
                 return result
             finally:
-                thread.forward = 0
+                if is_root:
+                    thread.forward = 0
+                while begun:
+                    of_observer = begun.pop()
+                    if of_observer is not None:
+                        observers[len(begun)].ended(of_observer, self, args, result)
                 if slot is not None:
                     finish(slot, raised)
 
         self._patches.replace(Module, "__call__", __call__)
+        self._show_to_profiler(Module)
+
+    def _show_to_profiler(self, module_class: Any) -> None:
+        """Let torch's profiler find its own function when it starts.
+
+        It looks up the code of `Module.__call__` once per process, and finds modules by it from then on.
+        """
+        owner, name = profiler_start()
+        original, prepare = getattr(owner, name), guard(import_for_profiler)
+
+        @functools.wraps(original)
+        def start(*args: Any, **kwargs: Any) -> Any:
+            prepare()
+            with self._patches.set_aside(module_class, "__call__"):
+                return original(*args, **kwargs)
+
+        self._patches.replace(owner, name, start)
 
     def _begin_forward(self, module: Any) -> Slot:
         recorder, thread = self._recorder, self._thread
@@ -290,8 +366,10 @@ class Phases:
                 raised = False
                 return result
             finally:
-                finish(slot, raised)
-                thread.backward, thread.forward = 0, outer
+                try:
+                    finish(slot, raised)
+                finally:
+                    thread.backward, thread.forward = 0, outer
 
         return backward
 

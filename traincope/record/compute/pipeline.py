@@ -82,9 +82,9 @@ class PipelineActions:
             try:
                 return original(stage, *args, **kwargs)
             finally:
+                current.forward = slot
                 if slot is not None:
                     finish(slot)
-                current.forward = slot
 
         return chunk
 

@@ -25,6 +25,7 @@ from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.torch_private import plain_event, raw_stream_reader
 from traincope.record.session.environment import current_gpu_is_in_use
 from traincope.record.session.recorder import Recorder
+from traincope.store.job.process import name_this_thread
 
 POLL_SECONDS = 0.01
 STOP_SECONDS = 1.0
@@ -384,6 +385,7 @@ class DeviceMarks:
 
         Each poll passes a guard of its own, so that its cost counts in the step in which it runs.
         """
+        name_this_thread()
         if not guard(self._enter)():
             self._off = True
             return

@@ -24,6 +24,7 @@ from traincope.record.gpu.xids import meaning
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.environment import gpu_in_use
 from traincope.record.session.recorder import Recorder
+from traincope.store.job.process import name_this_thread
 
 POLL_SECONDS = 2.0
 WAIT_SECONDS = 0.25
@@ -140,6 +141,7 @@ class _Watch:
 
         Each turn passes a guard of its own, so that its cost counts in the step in which it runs.
         """
+        name_this_thread()
         gpu = guard(self._open)()
         if gpu is None:
             return

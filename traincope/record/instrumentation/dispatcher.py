@@ -86,8 +86,8 @@ class Interposed:
         if self._library is None or self._keep or self._other_threads.may_be_in_a_collective():
             return
         self.was_withdrawn = True
-        self._library.reset()
-        self._library = None
+        library, self._library = self._library, None
+        library.reset()
 
     def put_back(self) -> bool:
         """Register withdrawn kernels again. Returns whether they are registered.
@@ -109,7 +109,7 @@ class Interposed:
     def hidden(self, operators: Iterable[str]) -> tuple[str, ...]:
         """Return those of `operators` that another kernel hides: ours is registered and not called any more."""
         registered = self.operators
-        return tuple(name for name in operators if name in registered and not _is_ours(live_kernel(name, KEY)))
+        return tuple(name for name in operators if name in registered and not is_from(__file__, name))
 
     def remove(self) -> None:
         """Remove our kernels for good. Others, registered before or after ours, stay and work."""
@@ -119,12 +119,13 @@ class Interposed:
             library.reset()
 
 
-def _is_ours(kernel: str) -> bool:
-    """Return whether the kernel is ours.
+def is_from(file: str, operator: str) -> bool:
+    """Return whether the kernel that precedes an operator was registered in this file.
 
     torch 2.6 names no file for a Python kernel, but it does not allow a second kernel either.
     """
-    return __file__ in kernel or NO_FILE in kernel
+    kernel = live_kernel(operator, KEY)
+    return file in kernel or NO_FILE in kernel
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Replacement of torch's attributes, and exact restoration."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -37,6 +39,20 @@ class Patches:
             _rename(replacement, module=owner.__name__, name=name)
         setattr(owner, name, replacement)
         self._patches.append(_Patch(owner, name, original, replacement))
+
+    @contextmanager
+    def set_aside(self, owner: Any, name: str) -> Iterator[None]:
+        """Let the attribute be as it was before us, unless it was replaced again after us."""
+        patch = next((patch for patch in self._patches if (patch.owner, patch.name) == (owner, name)), None)
+        if patch is None or vars(owner).get(name) is not patch.replacement:
+            yield
+            return
+        setattr(owner, name, patch.original)
+        try:
+            yield
+        finally:
+            if patch in self._patches and vars(owner).get(name) is patch.original:
+                setattr(owner, name, patch.replacement)
 
     def restore(self) -> None:
         """Restore all attributes, last first. An attribute that was replaced again after us stays.

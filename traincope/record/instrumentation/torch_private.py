@@ -7,9 +7,11 @@ reports so. Nothing else changes.
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
+
+from traincope.record.instrumentation.asynchronous import is_asynchronous
 
 SEQUENCE_NUMBERS = (1 << 31) - 1
 
@@ -17,12 +19,13 @@ SEQUENCE_NUMBERS = (1 << 31) - 1
 def rendezvous_store(*, timeout: timedelta) -> Any:
     """Return the default process group's store, on a separate connection if this torch can open one (2.7+).
 
-    Otherwise it is the job's own store: checking a key, and getting an existing one, waits for no rank.
+    Otherwise it is the job's own store: checking a key, and getting an existing one, waits for no rank. So it is for a
+    store on disk, which has no connection: it counts its copies in its file, and the last one removes the file.
     """
     from torch.distributed import distributed_c10d
 
     store = distributed_c10d._get_default_store()
-    if not hasattr(store, "clone"):
+    if not hasattr(store, "clone") or is_on_disk(store):
         return store
     connection = store.clone()
     connection.set_timeout(timeout)
@@ -45,7 +48,9 @@ def sequence_number(group: Any) -> int:
     """
     try:
         return 1 + int(group._get_sequence_number_for_group()) % SEQUENCE_NUMBERS
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError) as error:
+        if is_asynchronous(error):
+            raise
         return 0
 
 
@@ -176,11 +181,65 @@ def async_position(operator: str) -> int | None:
     return next((at for at, name in enumerate(names) if name in ("async_op", "asyncOp")), None)
 
 
+def num_arguments(namespace: str, operator: str) -> int:
+    """Return the number of an operator's arguments."""
+    import torch
+
+    return len(getattr(getattr(torch.ops, namespace), operator).default._schema.arguments)
+
+
+def cpu_backend(group: Any) -> Any:
+    """Return the backend of a group's collectives on the CPU. None if it has none."""
+    import torch
+
+    try:
+        return group._get_backend(torch.device("cpu"))
+    except (AttributeError, RuntimeError) as error:
+        if is_asynchronous(error):
+            raise
+        return None
+
+
+def is_plugin(backend: str) -> bool:
+    """Return whether a backend was registered by another library."""
+    from torch.distributed import Backend
+
+    return backend.upper() in Backend._plugins
+
+
 def graph_task_reader() -> Any:
     """Return a function that returns the number of the calling thread's backward, or -1."""
     import torch
 
     return torch._C._current_graph_task_id
+
+
+def is_plain_module_call(function: Any) -> bool:
+    """Return whether `torch.nn.Module.__call__` only chooses between a module's compiled call and its plain one.
+
+    Every supported torch does so. Another library may have replaced the function.
+    """
+    code = getattr(function, "__code__", None)
+    names = None if code is None else (code.co_names, code.co_varnames, code.co_freevars)
+    return names == (("_compiled_call_impl", "_call_impl"), ("self", "args", "kwargs"), ())
+
+
+def profiler_start() -> tuple[Any, str]:
+    """Return the module and the name of the function that starts torch's profiler, whoever uses it from Python."""
+    from torch.autograd import profiler
+
+    profiler._enable_profiler  # type: ignore[attr-defined]  # noqa: B018
+    return profiler, "_enable_profiler"
+
+
+def import_for_profiler() -> None:
+    """Import the module that torch (2.13+) otherwise imports while it profiles.
+
+    torch's profiler keeps no reference to the code that it lists. That of a module is gone after its import, and what
+    the recorder allocates may take its place: reading the profile then fails.
+    """
+    with suppress(ImportError):
+        import torch.profiler._cupti_monitor  # noqa: F401
 
 
 def weight_of(node: Any) -> Any:
@@ -212,6 +271,12 @@ def data_loader_iterator() -> Any:
     from torch.utils.data import dataloader
 
     return dataloader._BaseDataLoaderIter
+
+
+def sampler_of(iterator: Any) -> tuple[Any, Any]:
+    """Return what gives a DataLoader's iterator its batches of indices, and the sampler in it; None if unknown."""
+    batches = getattr(iterator, "_index_sampler", None)
+    return batches, getattr(batches, "sampler", None)
 
 
 def pipeline_stage() -> Any:

@@ -6,9 +6,9 @@ from types import ModuleType
 from typing import Any
 
 from traincope.events import Kind, Phase
-from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.instrumentation.late_imports import WhenImported
-from traincope.record.segments.slots import Slot, end
+from traincope.record.segments.slots import Slot, end, end_abandoned
 from traincope.record.session.recorder import Recorder
 
 
@@ -33,6 +33,12 @@ class _Interruption:
             end(self._slot)
             self._slot = None
 
+    def abandon(self) -> None:
+        """Close an interval whose end an exception of the training has prevented."""
+        slot, self._slot, self._depth = self._slot, None, 0
+        if slot is not None:
+            end_abandoned(slot, meter.interrupted_ns)
+
 
 class GarbageCollection:
     """Hook on `gc.callbacks`."""
@@ -47,9 +53,11 @@ class GarbageCollection:
 
     def remove(self) -> None:
         gc.callbacks.remove(self._callback)
+        self._interruption.abandon()
 
     def _collected(self, moment: str, _: dict[str, int]) -> None:
         if moment == "start":
+            self._interruption.abandon()  # collections do not nest
             self._interruption.begin()
         else:
             self._interruption.end()

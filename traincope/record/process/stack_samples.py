@@ -25,6 +25,7 @@ from typing import Any
 
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
+from traincope.store.job.process import name_this_thread
 from traincope.store.layout import stack_samples_file
 from traincope.whole_files import write_whole
 
@@ -118,6 +119,7 @@ class _Sampler:
             self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
+        name_this_thread()
         ask, write, draw = guard(self._ask), guard(self._write), random.Random()
         while not self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())) and len(self._times_ns) < MAX_SAMPLES:
             ask()

@@ -1,14 +1,23 @@
-"""The kernel's counts of the training thread: its waits for a core, and its pages that came from a disk.
+"""The kernel's counts of the training thread, of its process, and of what it shares with others on its host.
 
-They show that a rank is slow because of its host and not because of its work: another process uses its cores, or its
-memory is taken. One reading a second costs some 20 us.
+They show that ranks are slow because of their host and not because of their work: other threads use their cores, a
+quota stops them, or their memory is taken. One reading a second costs some 60 us.
 """
 
 import os
 import resource
-from time import monotonic_ns
+from collections.abc import Callable, Mapping
+from time import monotonic_ns, process_time_ns
 
 from traincope.events import Kind, Phase, Usage
+from traincope.record.process.host_limits import (
+    allowed_cores,
+    cpu_quota,
+    host_idle_ns,
+    memory_pressure_file,
+    memory_stall_ns,
+    read_counts,
+)
 from traincope.record.session.recorder import Recorder
 
 SCHEDULER = "/proc/thread-self/schedstat"
@@ -24,8 +33,10 @@ class ThreadUsage:
     def install(self, recorder: Recorder) -> None:
         """Raises OSError if the kernel does not count."""
         self._recorder = recorder
-        core_wait_ns()
+        read_usage()
         self._numbers = {each: recorder.names.intern(each) for each in Usage}
+        self._quota = cpu_quota()
+        self._counts = _host_counts() | ({} if self._quota is None else {Usage.THROTTLED: self._quota.throttled_ns})
         recorder.now_and_then(self._write)
 
     def remove(self) -> None:
@@ -33,23 +44,44 @@ class ThreadUsage:
 
     def _write(self) -> None:
         now, writer = monotonic_ns(), self._recorder.main
-        for each, total in read_usage().items():
+        for each, total in read_usage(self._counts).items():
             writer.write(Kind.USAGE, now, now, Phase.NONE, self._numbers[each], value=total)
+        self._write_limits()
+
+    def _write_limits(self) -> None:
+        """Describe what the thread may use, at first and after each change: a training may bind itself late."""
+        quota = None if self._quota is None else self._quota.cores
+        limits = {"allowed": allowed_cores(), "cores": os.cpu_count() or 1, "quota": quota}
+        if limits != self._recorder.cpu_limits:
+            self._recorder.cpu_limits = limits
+            self._recorder.write_metadata()
 
 
-def read_usage() -> dict[Usage, int]:
-    """Return the totals of the calling thread. Raises OSError."""
-    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
-    return {Usage.CORE_WAIT: core_wait_ns(), Usage.MAJOR_FAULTS: faults}
+def read_usage(host_counts: Mapping[Usage, Callable[[], int]] | None = None) -> dict[Usage, int]:
+    """Return the totals of the calling thread, of its process and of these counts. Raises OSError."""
+    cpu_ns, core_wait_ns = scheduled_ns()
+    return {
+        Usage.CORE_WAIT: core_wait_ns,
+        Usage.CPU_TIME: cpu_ns,
+        Usage.PROCESS_CPU_TIME: process_time_ns(),
+        Usage.MAJOR_FAULTS: resource.getrusage(resource.RUSAGE_THREAD).ru_majflt,
+        **{usage: count() for usage, count in (host_counts or {}).items()},
+    }
 
 
-def core_wait_ns() -> int:
-    """Return how long the calling thread was ready and had no core, in ns. Raises OSError if the kernel has no count.
+def scheduled_ns() -> tuple[int, int]:
+    """Return how long the calling thread ran, and how long it was ready and had no core, in ns.
 
-    No file stays open, which the training might close.
+    Raises OSError if the kernel has no count.
     """
-    scheduler = os.open(SCHEDULER, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return int(os.read(scheduler, 128).split()[1])
-    finally:
-        os.close(scheduler)
+    ran, waited, *_ = read_counts(SCHEDULER).split()
+    return int(ran), int(waited)
+
+
+def _host_counts() -> dict[Usage, Callable[[], int]]:
+    """Counts of the host that this kernel has."""
+    pressure = memory_pressure_file()
+    counts: dict[Usage, Callable[[], int]] = {Usage.HOST_IDLE: host_idle_ns}
+    if pressure is not None:
+        counts[Usage.MEMORY_STALL] = lambda: memory_stall_ns(pressure)
+    return counts

@@ -11,8 +11,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from traincope.private_files import file_mode
+from traincope.private_files import open_regular
+from traincope.record.instrumentation.asynchronous import is_asynchronous
 
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 MAX_CHARACTERS = 1_024
 """Maximum length of one name; the rest is cut off."""
 MAX_NAMES_BYTES = 8 << 20
@@ -33,19 +35,26 @@ MAX_DETAIL_CHARACTERS = 16_384
 class LineFile:
     """Append numbered JSON lines, `[number, value]`. A line is in the page cache when `append` returns.
 
-    A line that a full disk refuses is kept and retried. `lost` counts the lines that could not be kept.
+    The file is opened for each line: the training could close a number that stayed open, and use it for a file of its
+    own. A line that a full disk refuses is kept and retried. `lost` counts the lines that could not be kept.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, file_mode())
+        """Raises OSError if the file cannot be created."""
+        self.path = path
+        """It changes with the name of its directory."""
+        os.close(open_regular(path, APPEND))
         self._waiting: deque[bytes] = deque()
         self._torn = False
         """True if the file ends in the middle of a line."""
+        self._over = False
         self.lost = 0
 
     def append(self, number: int, value: str) -> None:
         """Append a line. `value` is JSON already."""
         line = f"[{number}, {value}]\n".encode()
+        if self._over:
+            return
         if self._waiting or not self._write(line):
             self._keep(line)
 
@@ -60,13 +69,24 @@ class LineFile:
     def close(self) -> None:
         self.retry()
         self.lost += len(self._waiting)
-        os.close(self._descriptor)
+        self._over = True
+
+    def abandon(self) -> None:
+        """Leave the file to the parent, in a forked child."""
+        self._waiting.clear()
+        self._over = True
 
     def _write(self, line: bytes) -> bool:
         whole = b"\n" + line if self._torn else line
         try:
-            written = os.write(self._descriptor, whole)
-        except OSError:
+            descriptor = open_regular(self.path, APPEND)
+            try:
+                written = os.write(descriptor, whole)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if is_asynchronous(error):
+                raise
             return False
         self._torn = written < len(whole)
         return not self._torn

@@ -19,13 +19,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from traincope.record.instrumentation.guard import guard
+from traincope.store.segments.mapping import replace_pages, start_of
 
 MACHINES = ("x86_64", "aarch64")
 """Machines whose `struct sigaction` and `siginfo_t` on Linux have the layout below."""
 SA_SIGINFO, SA_NODEFER = 0x4, 0x40000000
 SI_CODE_AT, SI_ADDRESS_AT = 8, 16
-MAP_FIXED = 0x10
-"""A flag that Python's `mmap` lacks."""
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -47,10 +46,6 @@ class _Rescue:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.mmap.restype = ctypes.c_void_p
-        self._libc.mmap.argtypes = (
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-        )  # fmt: skip
         self._libc.sigaction.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self._handler_function = _HANDLER(self._on_bus_error)
         self._address = ctypes.cast(self._handler_function, ctypes.c_void_p).value
@@ -59,7 +54,7 @@ class _Rescue:
         """Address -> size, the mapping, and the function to call when its file was truncated."""
 
     def protect(self, memory: mmap.mmap, on_cut: Callable[[], None]) -> None:
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        start = start_of(memory)
 
         def forget(reference: weakref.ref[mmap.mmap]) -> None:
             if start in self._maps and self._maps[start][1] is reference:
@@ -115,9 +110,7 @@ class _Rescue:
 
     def _give_page(self, faulted: int) -> bool:
         page = faulted & -mmap.PAGESIZE
-        where = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
-        address = self._libc.mmap(page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, where, -1, 0)
-        return bool(address == page)
+        return replace_pages(page, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 _rescue: _Rescue | None = None

@@ -37,6 +37,13 @@ def end_step(slot: Slot, end_ns: int, *, own_ns: int, flag: int) -> None:
     words[index] = end_ns
 
 
+def end_abandoned(slot: Slot, end_ns: int) -> None:
+    """Close an open record at this time, in which its hook was interrupted; not one that began later."""
+    words, index = slot
+    if words[index] == OPEN and words[index - END_WORD] <= end_ns:  # the first word is the start
+        words[index] = end_ns
+
+
 def is_open(slot: Slot) -> bool:
     words, index = slot
     return words[index] == OPEN

@@ -28,14 +28,19 @@ from traincope.events import (
     SPAN_LAYOUT,
     Kind,
 )
+from traincope.native.library import Cell
+from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
+from traincope.record.segments.native_place import NativePlace
 from traincope.record.segments.rescue import protect
-from traincope.record.segments.slots import Slot
+from traincope.record.segments.slots import Slot, end_abandoned
 from traincope.store.layout import segment_path
 from traincope.store.segments.segments import HEADER_BYTES, SegmentFile
 
 SEGMENT_BYTES = 1 << 20
 CAPACITY = (SEGMENT_BYTES - HEADER_BYTES) // RECORD_BYTES
+WORD_BYTES = 8
+STEP, WINDOW = int(Cell.STEP), int(Cell.WINDOW)
 RETRY_NS = 1_000_000_000
 """The time to write nothing after a segment could not be created, before trying again."""
 NEVER = END_OF_TIME_NS
@@ -64,17 +69,31 @@ _pack_span_into, _pack_phase_into = SPAN_LAYOUT.pack_into, PHASE_LAYOUT.pack_int
 class Shared:
     """The state that all writers of a process share: the current step and window, and the directory of segments."""
 
-    __slots__ = ("directory", "dropped", "segments_per_thread", "step", "window", "written")
+    __slots__ = ("cells", "directory", "dropped", "next_directory", "segments_per_thread", "step", "window", "written")
 
     def __init__(self, directory: Path, *, segments_per_thread: int) -> None:
         self.directory = directory
+        self.next_directory = directory
+        """The directory's name after its renaming, from before it on."""
         self.segments_per_thread = segments_per_thread
-        self.step = NO_STEP
         self.window = 0
         """The first step of the latest window."""
         self.written = 0
         """Number of records in segments that are already full."""
         self.dropped = 0
+        self.cells = memoryview(bytearray(len(Cell) * WORD_BYTES)).cast("q")
+        """The numbers that the native recorder reads."""
+        self.set_step(NO_STEP)
+
+    def set_step(self, step: int) -> None:
+        self.step = self.cells[STEP] = step
+
+    def set_window(self, first_step: int) -> None:
+        self.window = self.cells[WINDOW] = first_step
+
+    def directories(self) -> tuple[Path, ...]:
+        """Return where the directory is, also while another thread renames it."""
+        return self.directory, self.next_directory
 
 
 class ThreadWriter:
@@ -86,6 +105,7 @@ class ThreadWriter:
         "_index",
         "_lost",
         "_names",
+        "_native",
         "_nested_records",
         "_owner_pid",
         "_place",
@@ -115,6 +135,8 @@ class ThreadWriter:
         """Files written so far, oldest first. Only the current one is mapped."""
         self._lost = 0
         self._retry_at_ns = 0
+        self._native: NativePlace | None = None
+        """The place that native code takes offsets from too, once it has written on this thread."""
         self._place: Place
         self._use_scratch()
 
@@ -144,11 +166,15 @@ class ThreadWriter:
         offset = reserve()
         if offset >= limit:
             segment, words, offset = self._next_segment()
-        _pack_into(
-            segment, offset, monotonic_ns(), OPEN, value,
-            self._shared.step, name, group, sequence, peer, tag, window, flags, phase, kind,
-        )  # fmt: skip
-        return words, (offset >> 3) + END_WORD
+        try:
+            _pack_into(
+                segment, offset, monotonic_ns(), OPEN, value,
+                self._shared.step, name, group, sequence, peer, tag, window, flags, phase, kind,
+            )  # fmt: skip
+            return words, (offset >> 3) + END_WORD
+        except BaseException:  # of the training: the caller does not get the slot
+            end_abandoned((words, (offset >> 3) + END_WORD), monotonic_ns())
+            raise
 
     def begin_collective(self, kind: int, fields: CollectiveFields) -> Slot:
         """Write an open COLLECTIVE or STALL that starts now."""
@@ -157,11 +183,15 @@ class ThreadWriter:
         if offset >= limit:
             segment, words, offset = self._next_segment()
         name, group, sequence, peer, tag, value, flags, window = fields
-        _pack_into(
-            segment, offset, monotonic_ns(), OPEN, value,
-            self._shared.step, name, group, sequence, peer, tag, window, flags, 0, kind,
-        )  # fmt: skip
-        return words, (offset >> 3) + END_WORD
+        try:
+            _pack_into(
+                segment, offset, monotonic_ns(), OPEN, value,
+                self._shared.step, name, group, sequence, peer, tag, window, flags, 0, kind,
+            )  # fmt: skip
+            return words, (offset >> 3) + END_WORD
+        except BaseException:  # of the training: the caller does not get the slot
+            end_abandoned((words, (offset >> 3) + END_WORD), monotonic_ns())
+            raise
 
     def begin_phase(self, phase: int, name: int) -> Slot:
         """Write an open PHASE that starts now, without the arguments that a phase lacks."""
@@ -169,8 +199,12 @@ class ThreadWriter:
         offset = reserve()
         if offset >= limit:
             segment, words, offset = self._next_segment()
-        _pack_phase_into(segment, offset, monotonic_ns(), OPEN, self._shared.step, name, phase, PHASE)
-        return words, (offset >> 3) + END_WORD
+        try:
+            _pack_phase_into(segment, offset, monotonic_ns(), OPEN, self._shared.step, name, phase, PHASE)
+            return words, (offset >> 3) + END_WORD
+        except BaseException:  # of the training: the caller does not get the slot
+            end_abandoned((words, (offset >> 3) + END_WORD), monotonic_ns())
+            raise
 
     def begin_span(self, name: int) -> Slot:
         """Write an open SPAN that starts now, without the arguments that a span lacks.
@@ -214,6 +248,44 @@ class ThreadWriter:
         )  # fmt: skip
         return words, (offset >> 3) + END_WORD
 
+    def share(self, native: NativePlace) -> bool:
+        """Let native code of the calling thread write to the same segment. Returns whether it has room for a record.
+
+        Without room, a record counts as dropped.
+        """
+        if self._native is None:
+            self._move_to(native)
+        native = self._native or native
+        if not native.has_room() and not self._rolling:
+            self._rolling = True
+            try:
+                self._roll()
+            finally:
+                self._rolling = False
+        if not native.has_room():
+            self._count_drop()
+            return False
+        return True
+
+    def thread_ended(self) -> None:
+        """Hold no work of the thread any longer."""
+        self.latest = None
+        if self._native is not None:
+            self._native.thread_ended()
+
+    def _move_to(self, native: NativePlace) -> None:
+        """Take the offsets of the current segment from `native`. Records in between go to the next segment, or here."""
+        was_rolling, self._rolling = self._rolling, True
+        try:
+            segment, (_, _, reserve, _) = self._current, self._place
+            self._use_scratch()
+            self._native = native
+            if segment is not None:
+                self._place = native.begin(segment, reserve())
+        finally:
+            self._rolling = was_rolling
+        self._copy_nested_records()
+
     def exchange_names(self, other: "ThreadWriter") -> None:
         """Continue the segments that `other` has begun, which continues these. Both begin new ones.
 
@@ -226,9 +298,16 @@ class ThreadWriter:
         self._names, other._names = other._names, self._names
 
     def close(self) -> None:
-        """Release the unused space. Later writes are dropped and not counted."""
+        """Release the unused space. Later writes are dropped and not counted.
+
+        What the last segment has lost, if its file was cut or deleted, is noted in one more.
+        """
         self._copy_nested_records()
         if self._lost:
+            self._note_drops()
+        self._seal()
+        if self._lost and self._retry_at_ns != NEVER:
+            _try_open(self)
             self._note_drops()
         self._retry_at_ns = NEVER
         self._seal()
@@ -281,7 +360,7 @@ class ThreadWriter:
         Their writers were called in between and have finished. A record that a handler adds during this copy waits for
         the next copy, because the handler may run again and again.
         """
-        with suppress(IndexError):  # another thread is closing this writer and copies the records too
+        with suppressed(IndexError):  # another thread is closing this writer and copies the records too
             for _ in range(len(self._nested_records)):
                 record = LAYOUT.unpack(self._nested_records.popleft())
                 segment, _, reserve, limit = self._place
@@ -294,14 +373,18 @@ class ThreadWriter:
     def _open_segment(self) -> None:
         self._make_room()
         path = segment_path(self._shared.directory, thread=self._thread, index=self._index)
-        segment, reserve = SegmentFile(path, capacity=CAPACITY), count(HEADER_BYTES, RECORD_BYTES).__next__
+        segment = SegmentFile(path, capacity=CAPACITY, directories=self._shared.directories)
         if self._retry_at_ns == NEVER:  # another thread has closed this writer in the meantime
             segment.seal(0)
             return
         self._index += 1
         self._names.append(path.name)
         self._current = segment
-        self._place = segment.map, segment.words, reserve, HEADER_BYTES + CAPACITY * RECORD_BYTES
+        if self._native is None:
+            reserve = count(HEADER_BYTES, RECORD_BYTES).__next__
+            self._place = segment.map, segment.words, reserve, HEADER_BYTES + CAPACITY * RECORD_BYTES
+        else:
+            self._place = self._native.begin(segment, HEADER_BYTES)
         self._retry_at_ns = 0
         if segment.can_be_truncated:
             protect(segment.map, self._retire_segment)
@@ -315,7 +398,7 @@ class ThreadWriter:
         write would fall beyond its end and raise SIGBUS.
         """
         self._retire_segment()
-        with suppress(IndexError):  # another thread, which is closing this writer, was quicker
+        with suppressed(IndexError):  # another thread, which is closing this writer, was quicker
             while os.getpid() == self._owner_pid:
                 segment, used = self._unsealed.popleft()
                 num_kept = segment.seal(used)
@@ -329,7 +412,8 @@ class ThreadWriter:
         self._current = None
         self._use_scratch()
         if segment is not None:
-            self._unsealed.append((segment, min((reserve() - HEADER_BYTES) // RECORD_BYTES, CAPACITY)))
+            end = reserve() if self._native is None else self._native.retire()
+            self._unsealed.append((segment, min((end - HEADER_BYTES) // RECORD_BYTES, CAPACITY)))
 
     def _make_room(self) -> None:
         """Keep within the disk budget. The second oldest segment is deleted; the first shows how the run began."""
@@ -367,5 +451,5 @@ def _try_open(writer: ThreadWriter) -> None:
 
     If the disk is full, read-only or over a quota, records count as dropped, and a later write retries.
     """
-    with suppress(OSError):
+    with suppressed(OSError):
         writer._open_segment()

@@ -1,10 +1,12 @@
 """Start of the node's agent: a fresh interpreter that is independent of this process.
 
 A shell in between ends at once, so that the agent is not a child of this process: a launcher that waits for all
-children of a training would wait for it. The agent has a session of its own, so that a signal to the training's process
-group does not end it.
+children of a training would wait for it. Before, it forks a shell that waits for the agent and ends after it: the
+supervisor, whose descendants may read the ranks (`process.outside_reader`). The agent has a session of its own, so that
+a signal to the training's process group does not end it.
 """
 
+import json
 import logging
 import os
 import sys
@@ -13,11 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from traincope.errors import RunDirectoryError
-from traincope.private_files import private
+from traincope.private_files import held, open_regular
+from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.session.identity import this_host
 from traincope.record.session.options import OFF, OFF_SWITCH, SHIP_VARIABLE
 from traincope.record.session.rendezvous import Place
 from traincope.store.job.manifests import read_rank_info
+from traincope.store.job.process import Process
 from traincope.store.layout import AGENT_LOG, attempt_directory
 from traincope.store.lock import is_locked, job_name, lock_path, take_lock
 from traincope.store.places.ship_notes import NAMED_VARIABLE, is_shipped, ship_wait_seconds
@@ -25,7 +29,8 @@ from traincope.store.places.ship_notes import NAMED_VARIABLE, is_shipped, ship_w
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
-SHELL = ("/bin/sh", "-c", '"$@" &', "sh")
+SHELL = ("/bin/sh", "-c", 'lock=$1; shift; { "$@"; :; } & echo $! >"$lock"', "sh")
+"""It writes the supervisor's process id into the lock file. `:` keeps the supervisor from becoming the agent."""
 PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.commands.agent import main; main()"
 """traincope comes last on the path: files next to it must not hide modules of the interpreter."""
 SHELL_SECONDS = 5.0
@@ -37,34 +42,51 @@ def start_agent(place: Place, disk_budget_bytes: int, ship: str | None = None) -
 
     `ship`: the URL below which it ships the run.
     """
-    lock = take_lock(lock_path(job_name(place.run, attempt=place.attempt)))
-    if lock is None:
-        return
-    try:
-        _launch(place, disk_budget_bytes, lock, ship=ship)
-    finally:
-        os.close(lock)  # the agent has it
+    lock = take_lock(_lock_path(place))
+    if lock is not None:
+        with held(lock):  # until the agent has it
+            _launch(place, disk_budget_bytes, lock, ship=ship)
+        _identify_supervisor(_lock_path(place))
+
+
+def _lock_path(place: Place) -> Path:
+    return lock_path(job_name(place.run, attempt=place.attempt))
+
+
+def _identify_supervisor(lock: Path) -> None:
+    """Replace the supervisor's number by its identity, which no later process and no other container shares."""
+    with suppress(FileNotFoundError):  # the agent has ended
+        supervisor = Process.of(int(lock.read_text()))
+        if supervisor is not None:
+            with lock.open("r+") as file:
+                file.write(json.dumps(supervisor.as_json()))
+
+
+def supervisor_of(place: Place) -> Process | None:
+    """The parent of this node's agent, from the agent's lock file; None if no rank has written it yet."""
+    with suppressed(OSError, ValueError):
+        return Process.read(json.loads(_lock_path(place).read_bytes()))
+    return None
 
 
 def _launch(place: Place, disk_budget_bytes: int, lock: int, *, ship: str | None) -> None:
     command = [
-        *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
+        *(*SHELL, str(_lock_path(place)), sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
         *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
         *("--disk-budget", str(disk_budget_bytes), *_local_ranks()),
     ]
-    key = () if place.key is None else (_pipe_with(place.key),)
-    command += ["--key", str(key[0])] if key else []
-    try:
-        _spawn(command, place, descriptors=(lock, *key), environment=_environment(place, ship=ship))
-    finally:
-        for descriptor in key:
-            os.close(descriptor)  # the agent has it
+    environment = _environment(place, ship=ship)
+    if place.key is None:
+        _spawn(command, place, descriptors=(lock,), environment=environment)
+        return
+    with held(_pipe_with(place.key)) as key:
+        _spawn([*command, "--key", str(key)], place, descriptors=(lock, key), environment=environment)
 
 
 def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...], environment: dict[str, str]) -> None:
     import subprocess  # here, because most processes that import traincope start no agent
 
-    with open(place.directory / AGENT_LOG, "ab", opener=private) as log:
+    with held(open_regular(place.directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)) as log:
         shell = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -112,7 +134,7 @@ def await_shipping(place: Place) -> None:
     if _another_rank_runs(place):
         return
     until = time.monotonic() + ship_wait_seconds(os.environ)
-    lock = lock_path(job_name(place.run, attempt=place.attempt))
+    lock = _lock_path(place)
     while place.directory.exists() and not is_shipped(place.run, attempt=place.attempt, host=this_host()):
         if time.monotonic() > until or not is_locked(lock):
             logger.warning(

@@ -1,17 +1,20 @@
 """Control of a running job by files in its run directory: the level, and requested windows.
 
 Each rank reads both about once a second, between two steps. It waits for no other rank. Any user may write the files,
-so only a few bytes of them are read.
+so only a few bytes of them are read, and only of regular files: opening a pipe would stop the training.
 """
 
+import os
 from pathlib import Path
 
+from traincope.private_files import read_regular
+from traincope.record.instrumentation.asynchronous import is_asynchronous
 from traincope.record.session.rendezvous import Place
 from traincope.store.job.requests import WindowRequest, read_latest_requests
 from traincope.store.layout import LEVEL_FILE, REQUESTS_FILE
 
-MAX_LEVEL_CHARACTERS = 16
-"""Number of characters read from the level file."""
+MAX_LEVEL_BYTES = 16
+"""Number of bytes read from the level file."""
 
 
 class Control:
@@ -48,14 +51,17 @@ class Control:
             seen = status.st_size, status.st_mtime_ns
             if seen != self._seen:
                 self.requests, self._seen = read_latest_requests(file, attempt=attempt), seen
-        except OSError:
+        except OSError as error:
             self.requests, self._seen = (), None
+            if is_asynchronous(error):
+                raise
 
 
 def _read_level(file: Path) -> int | None:
     try:
-        with file.open(errors="replace") as opened:
-            text = opened.read(MAX_LEVEL_CHARACTERS).strip()
-    except OSError:
+        text = read_regular(file, last_bytes=MAX_LEVEL_BYTES, flags=os.O_NOFOLLOW).strip()
+    except OSError as error:
+        if is_asynchronous(error):
+            raise
         return None
-    return int(text) if text.isdecimal() else None
+    return int(text) if len(text) == 1 and text.isdigit() else None

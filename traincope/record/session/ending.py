@@ -1,7 +1,9 @@
 """The end of a run: what is recorded of the exception that ended it, and the stop at the process's exit.
 
 Of an exception, type, message and the places of its traceback are recorded, but no source and no local variables. The
-message can be left out, because it may hold data of the training.
+message can be left out, because it may hold data of the training. The exceptions that it came from are recorded too
+(`raise ... from ...`, and those that were being handled): a collective in a `finally` replaces the first cause by its
+own error. An exception that was being handled before the last step began is not one of them.
 
 A run that its `with` block does not leave (entered by hand, or held by a generator) ends with the process. When an
 interpreter shuts down, it empties modules while the recorder's hooks would still be called. The exit code of a
@@ -9,15 +11,21 @@ interpreter shuts down, it empties modules while the recorder's hooks would stil
 """
 
 import atexit
+import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType, WrapperDescriptorType
+from types import CodeType, FrameType, TracebackType, WrapperDescriptorType
+from typing import Any
 
 from traincope.events import CLEAN
+from traincope.record.segments.names import MAX_DETAIL_CHARACTERS
+from traincope.store.job.communication_errors import is_communication_error
+from traincope.store.job.training_code import is_training
 
-Detail = str | int | list[str]
+Detail = str | int | list[str] | list[dict[str, Any]]
 Stop = Callable[[BaseException | None], object]
 
 RECORDER_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -27,13 +35,16 @@ OUT_OF_MEMORY_PHRASES = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAIL
 
 They are needed where the type of the exception is general: a failed allocation on a CPU is a RuntimeError.
 """
-COMMUNICATION_ERRORS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
-"""Types of torch's errors of communication. gloo's are general, and name a file of gloo."""
-GLOO_FILE = "gloo/"
 MAX_MESSAGE_CHARACTERS = 2_000
 """Longer messages lose their middle: a data loader's ends with the traceback of its worker."""
 MAX_FRAMES = 30
-"""Number of innermost frames of a traceback that are recorded."""
+"""Number of frames of a traceback that are recorded: the innermost ones, those of the training first."""
+MAX_CHAIN = 4
+"""Number of exceptions behind the one that ended the run that are recorded, the nearest ones."""
+FRAMES_IN_CHAIN, CHARACTERS_IN_CHAIN = 8, 500
+"""Limits of each of these."""
+CAUSE, CONTEXT = "cause", "context"
+"""Link of an exception to the one before it: `raise ... from` it, or it was being handled."""
 PLAIN_TYPES = (str, bytes, int, float, bool, type(None))
 
 
@@ -44,29 +55,111 @@ class Ending:
     name: str
     """`clean`, or the name of the exception."""
     details: Mapping[str, Detail] = field(default_factory=dict)
-    """`type`, `at`, `message`, `traceback`, `out_of_memory` if the message names a memory shortage, and `communication`
-    if communication failed.
+    """`type`, `at`, `message`, `traceback`, `out_of_memory` if the message names a memory shortage, `communication` if
+    communication failed, `signal_handler` if a handler of that signal raised it, and the `chain` behind it.
 
     A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`, ...
     """
 
 
-def ending_of(kind: type[BaseException] | None, error: BaseException | None, *, messages: bool = True) -> Ending:
+def ending_of(
+    kind: type[BaseException] | None, error: BaseException | None, *, messages: bool = True, handled: int = 0
+) -> Ending:
     """Describe the end of a run from the arguments of `__exit__`. A SystemExit with exit code 0 is clean.
 
-    `messages`: record the messages of exceptions.
+    `messages`: record the messages of exceptions. `handled`: identity of the exception that was being handled when the
+    last step began; 0 without one.
     """
     if kind is None or (isinstance(error, SystemExit) and not exit_code(error)):
         return Ending(name=CLEAN)
     details: dict[str, Detail] = {"type": kind.__name__}
     if error is not None:
-        details |= _describe(error, messages=messages)
+        details = _fitting(lambda limits: {"type": kind.__name__, **_all_of(error, limits, handled=handled)}, messages)
+    return Ending(name=kind.__name__, details=details)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Limits of what is recorded of one exception."""
+
+    frames: int = MAX_FRAMES
+    characters: int = MAX_MESSAGE_CHARACTERS
+
+    def within(self, frames: int, characters: int) -> "_Limits":
+        return _Limits(min(self.frames, frames), min(self.characters, characters))
+
+
+ALL_LIMITS = (_Limits(), _Limits(8, 500), _Limits(2, 100))
+"""Limits that are tried until the details are short enough for one event."""
+
+
+def _fitting(describe: Callable[[_Limits], dict[str, Detail]], messages: bool) -> dict[str, Detail]:
+    details: dict[str, Detail] = {}
+    for limits in ALL_LIMITS:
+        details = describe(limits if messages else limits.within(MAX_FRAMES, 0))
+        if len(json.dumps(details)) <= MAX_DETAIL_CHARACTERS:
+            break
+    return details
+
+
+def leaving(error: SystemExit, *, messages: bool, handled: int) -> dict[str, Detail]:
+    """Describe a call that ends the process, at the line that calls it; also one with code 0."""
+    frames = [(frame, frame.f_lineno) for frame in _callers() if not is_of_recorder(frame.f_code)][::-1]
+    places = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
+    handler = handler_in(frame.f_code for frame, _ in frames)
+
+    def describe(limits: _Limits) -> dict[str, Detail]:
+        return {
+            "type": SystemExit.__name__,
+            **_all_of(error, limits, handled=handled),
+            "at": _at(places),
+            "traceback": _chosen(places, limits.frames),
+            **({"signal_handler": handler} if handler else {}),
+        }
+
+    return _fitting(describe, messages)
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_of_recorder(code: CodeType) -> bool:
+    return code.co_filename.startswith(RECORDER_FILES)
+
+
+def _all_of(error: BaseException, limits: _Limits, *, handled: int) -> dict[str, Detail]:
+    """Describe an exception and those behind it."""
+    details = _describe(error, limits)
     if isinstance(error, SystemExit):
         details["code"] = exit_code(error)
-        if error.__context__ is not None:  # mostly it is the cause of the `sys.exit(1)`
-            handled = _describe(error.__context__, messages=messages, prefix="handling_")
-            details |= {"handling": type(error.__context__).__name__, **handled}
-    return Ending(name=kind.__name__, details=details)
+        behind = error.__context__  # mostly it is the cause of the `sys.exit(1)`
+        if behind is None or id(behind) == handled:
+            return details
+        details |= {"handling": type(behind).__name__, **_describe(behind, limits, prefix="handling_")}
+        error = behind
+    inner = limits.within(FRAMES_IN_CHAIN, CHARACTERS_IN_CHAIN)
+    chain = [
+        {"type": type(each).__name__, "link": link, **_describe(each, inner)}
+        for link, each in _chain(error, handled=handled)
+    ]
+    return details | ({"chain": chain} if chain else {})
+
+
+def _chain(error: BaseException, *, handled: int) -> Iterator[tuple[str, BaseException]]:
+    """Yield the exceptions behind this one, the nearest first, as Python prints them."""
+    seen = {id(error), handled}
+    for _ in range(MAX_CHAIN):
+        suppressed = error.__suppress_context__ or error.__cause__ is not None
+        link, behind = (CAUSE, error.__cause__) if suppressed else (CONTEXT, error.__context__)
+        if behind is None or id(behind) in seen:
+            return
+        seen.add(id(behind))
+        yield link, behind
+        error = behind
 
 
 def exit_code(error: SystemExit) -> int:
@@ -76,26 +169,28 @@ def exit_code(error: SystemExit) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def _describe(error: BaseException, *, messages: bool, prefix: str = "") -> dict[str, Detail]:
-    message = message_of(error) if messages else ""
+def _describe(error: BaseException, limits: _Limits, *, prefix: str = "") -> dict[str, Detail]:
+    message = message_of(error, limits.characters) if limits.characters else ""
+    handler = handler_in(frame.f_code for frame, _ in _frames(error.__traceback__))
     return {
         f"{prefix}at": place_of(error.__traceback__),
         **({f"{prefix}message": message} if message else {}),
-        f"{prefix}traceback": frames_of(error.__traceback__),
+        f"{prefix}traceback": frames_of(error.__traceback__, limits.frames),
+        **({"signal_handler": handler} if handler else {}),
         **_memory_shortage(error),
         **_communication(error),
     }
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: BaseException, num_characters: int = MAX_MESSAGE_CHARACTERS) -> str:
     """Return an exception's message, without calling code of the training: a `__str__` of its own is not called."""
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return ""
     args = [arg for arg in error.args if type(arg) in PLAIN_TYPES]
     is_plain = isinstance(type(error).__str__, WrapperDescriptorType) and len(args) == len(error.args)
     text = str(error) if is_plain else ", ".join(map(str, args))
-    half = MAX_MESSAGE_CHARACTERS // 2
-    return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:half]} [...] {text[-half:]}"
+    half = num_characters // 2
+    return text if len(text) <= num_characters else f"{text[:half]} [...] {text[-half:]}"
 
 
 def _memory_shortage(error: BaseException) -> dict[str, bool]:
@@ -108,27 +203,59 @@ def _memory_shortage(error: BaseException) -> dict[str, bool]:
 
 def _communication(error: BaseException) -> dict[str, bool]:
     """Detect an error of the communication itself: mostly another rank is its cause."""
-    by_gloo = isinstance(error, RuntimeError) and any(GLOO_FILE in part for part in error.args if type(part) is str)
-    return {"communication": True} if by_gloo or type(error).__name__ in COMMUNICATION_ERRORS else {}
+    text = " ".join(part for part in error.args if type(part) is str)
+    failed = is_communication_error((each.__name__ for each in type(error).__mro__), text)
+    return {"communication": True} if failed else {}
+
+
+def handler_in(codes: Iterable[CodeType]) -> str:
+    """Return the name of the signal whose handler in Python is one of these codes; empty without one."""
+    running = set(codes)
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if getattr(getattr(handler, "__func__", handler), "__code__", None) in running:
+            return getattr(number, "name", f"signal {number}")  # real-time signals have no names
+    return ""
 
 
 def place_of(traceback: TracebackType | None) -> str:
     """Return file and line of the raise, without the recorder's own frames."""
-    places = list(_places(traceback))
+    return _at(list(_places(traceback)))
+
+
+def frames_of(traceback: TracebackType | None, num_frames: int = MAX_FRAMES) -> list[str]:
+    """Return file, line and function of the innermost frames, innermost last: half of `num_frames` whatever they are,
+    and of the others those of the training before those of libraries.
+    """
+    return _chosen(list(_places(traceback)), num_frames)
+
+
+Place = tuple[str, int, str]
+"""File, line and function."""
+
+
+def _at(places: Sequence[Place]) -> str:
     return f"{os.path.basename(places[-1][0])}:{places[-1][1]}" if places else ""
 
 
-def frames_of(traceback: TracebackType | None) -> list[str]:
-    """Return file, line and function of the innermost frames, innermost last."""
-    return [f"{path}:{line} in {function}" for path, line, function in _places(traceback)][-MAX_FRAMES:]
+def _chosen(places: Sequence[Place], num_frames: int) -> list[str]:
+    num_inner = min(num_frames // 2, len(places))
+    outer = range(len(places) - num_inner)
+    by_worth = sorted(outer, key=lambda at: (is_training(places[at][0]), at), reverse=True)
+    kept = [*sorted(by_worth[: num_frames - num_inner]), *range(len(outer), len(places))]
+    return [f"{path}:{line} in {function}" for path, line, function in (places[at] for at in kept)]
 
 
-def _places(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:
-    """Yield file, line and function of each frame that is not the recorder's, outermost first."""
+def _places(traceback: TracebackType | None) -> Iterator[Place]:
+    """Yield the place of each frame that is not the recorder's, outermost first."""
+    for frame, line in _frames(traceback):
+        yield frame.f_code.co_filename, line, frame.f_code.co_name
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(RECORDER_FILES):
-            yield code.co_filename, traceback.tb_lineno, code.co_name
+        if not is_of_recorder(traceback.tb_frame.f_code):
+            yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from traincope.plan.measured_peaks import measured_flops
+from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.session.identity import this_host
 
 PACKAGES = (
@@ -87,7 +88,7 @@ def devices() -> dict[str, Any]:
     keep its forked children from using any.
     """
     torch = sys.modules.get("torch")
-    memory = {"memory_bytes": _host_memory_bytes()}
+    memory = {"memory_bytes": host_memory_bytes()}
     if torch is not None and torch.cuda.is_initialized():
         gpu = {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
         return {**gpu, **memory, **_gpu_uuid(torch.cuda), **_gpu_memory(torch.cuda)}
@@ -137,10 +138,9 @@ def _device_in_use(cuda: Cuda) -> int | None:
 def training_revision() -> str | None:
     """Return the revision of the trained code, from the directory of the script or the working directory."""
     script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
-    try:
+    with suppressed(OSError, ValueError):
         return git_revision(script.resolve()) or git_revision(Path.cwd())
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _gpu_uuid(cuda: Cuda) -> dict[str, str | int]:
@@ -188,21 +188,19 @@ def _resolve(git: Path, head: str) -> str | None:
     return None
 
 
-def _host_memory_bytes() -> int:
+def host_memory_bytes() -> int:
     """Return the memory that this host or container may use before the kernel kills a process, in bytes."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
+    with suppressed(OSError):
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return installed
-    return min(installed, int(limit)) if limit.isdecimal() else installed
+        return min(installed, int(limit)) if limit.isdecimal() else installed
+    return installed
 
 
 def processor() -> str:
     """Return the name of the processor's model."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return os.uname().machine
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match.group(1) if match else os.uname().machine
+    with suppressed(OSError):
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if match:
+            return match.group(1)
+    return os.uname().machine

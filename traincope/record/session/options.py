@@ -28,6 +28,7 @@ AGENT_VARIABLE = "TRAINCOPE_AGENT"
 MEMORY_PEAKS_VARIABLE = "TRAINCOPE_MEMORY_PEAKS"
 MESSAGES_VARIABLE = "TRAINCOPE_MESSAGES"
 WITNESS_VARIABLE = "TRAINCOPE_WITNESS"
+SIGNAL_STACKS_VARIABLE = "TRAINCOPE_SIGNAL_STACKS"
 NON_FINITE_VARIABLE = "TRAINCOPE_TRACE_NON_FINITE"
 CORRUPTION_CHECK_VARIABLE = "TRAINCOPE_CORRUPTION_CHECK_STEPS"
 WORKFLOW_VARIABLES = {"workflow": "TRAINCOPE_WORKFLOW", "role": "TRAINCOPE_ROLE"}
@@ -82,6 +83,10 @@ class Options:
     trace_non_finite: bool = False
     """If true, the first value of a step that is not finite is traced to its module. $TRAINCOPE_TRACE_NON_FINITE has
     precedence.
+    """
+    signal_stacks: bool = False
+    """If true, the rank writes its stacks at signals: those that end it, crashes, and the one of
+    `traincope hang --stacks=signal`. $TRAINCOPE_SIGNAL_STACKS has precedence.
     """
     local: str = Local.AUTO
     """`auto`: record on the node if the run directory is on a network file system, and let the agent ship the records
@@ -162,6 +167,11 @@ def resolved_memory_peaks(options: Options) -> bool:
 def resolved_trace_non_finite(options: Options) -> bool:
     """Return whether to trace values that are not finite. The environment has precedence."""
     return _switch(NON_FINITE_VARIABLE, given=options.trace_non_finite)
+
+
+def resolved_signal_stacks(options: Options) -> bool:
+    """Return whether to write stacks at signals. The environment has precedence."""
+    return _switch(SIGNAL_STACKS_VARIABLE, given=options.signal_stacks)
 
 
 def _switch(variable: str, *, given: bool) -> bool:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,9 +14,12 @@ from time import monotonic_ns
 from typing import Any
 
 from traincope.events import BLOCK_STEPS, CLEAN, FORMAT_VERSION, Flag, Kind
+from traincope.native.library import Cell, Library
 from traincope.private_files import make_directory
+from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.segments.names import Details, LineFile, Names
+from traincope.record.segments.native_place import NativePlace
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.record.session.control import Control
 from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
@@ -33,11 +35,12 @@ Listeners = dict[Callable[[], None], Callable[[], None]]
 """Listener -> the guard around it, so that a failing listener does not stop the others."""
 Prepare = Callable[[bool], bool]
 """Prepare for a block of steps, whose detail is wanted or not. Returns whether its detail can be recorded."""
+DETAILED = int(Cell.DETAILED)
 CLOCK_INTERVAL_NS = 1_000_000_000
 MAX_WRITERS = 64
 """Maximum number of threads that are recorded at the same time.
 
-Each takes two file descriptors, which are the training's too. Records of further threads count as dropped.
+Each takes disk space and memory, which are the training's too. Records of further threads count as dropped.
 """
 
 
@@ -92,6 +95,8 @@ class Recorder:
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.cpu_limits: dict[str, Any] = {}
+        """Limits of the training thread; empty while unknown. See `RankInfo.cpu_limits`."""
         self.level: int | None = None
         """Level of recording, once hooks are installed."""
         self.control = Control()
@@ -106,9 +111,19 @@ class Recorder:
         """Steps from one check of the training's state to the next. None: no checks."""
         self.trace_non_finite = False
         """True if the first value of a step that is not finite is traced to its module."""
+        self.signal_stacks = False
+        """True if the rank writes its stacks at signals."""
         self.resolved_axes: Mapping[str, str] = {}
         """Name or description of a process group -> the axis that the caller gave."""
         self.probes: dict[str, str] = {}
+        self.keeps_messages = True
+        """True if the messages of exceptions are recorded."""
+        self.handled = 0
+        """Identity of the exception that was being handled at the last begin of a step, or when the group came up; 0
+        without one. It is not the cause of later ones.
+        """
+        self.exit_call: tuple[int, dict[str, Any]] | None = None
+        """Time and details of the last call of `sys.exit`."""
         self.active = True
         self.detailed = False
         """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
@@ -123,6 +138,8 @@ class Recorder:
         self.main_thread = self._beginning_thread = threading.get_ident()
         """The training thread: the one that began the run, unless another trains."""
         self._started_wall_ns = time.time_ns()
+        self._revision = training_revision()
+        """Read once: the training may change or remove its working directory."""
         self._last_clock_ns = 0
         self.directory = self._make_provisional(out or root)
         segments = max(disk_budget_bytes // SEGMENT_BYTES, 2)
@@ -147,9 +164,11 @@ class Recorder:
         """Return the calling thread's writer."""
         return self.threads.writer
 
-    def event(self, name: str, details: dict[str, Any], *, from_training: bool = False) -> None:
-        """Record an event. `from_training`: the training called `traincope.event()`."""
-        now = monotonic_ns()
+    def event(
+        self, name: str, details: dict[str, Any], *, from_training: bool = False, at_ns: int | None = None
+    ) -> None:
+        """Record an event. `from_training`: the training called `traincope.event()`. `at_ns`: now, if it is None."""
+        now = monotonic_ns() if at_ns is None else at_ns
         number = _number_details(self._details, details) if details else 0
         flags = Flag.GIVEN if from_training else 0
         self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0, flags=flags)
@@ -235,9 +254,20 @@ class Recorder:
 
     def begin_block(self, *, detailed: bool) -> None:
         """Begin a block of steps: a window, if its detail is wanted and every hook is prepared for it."""
-        self.shared.window = self.shared.step
+        self.shared.set_window(self.shared.step)
         prepared = [prepare(detailed) for prepare in self._at_blocks.values()]
-        self.detailed = detailed and all(prepared)
+        self.set_detailed(detailed and all(prepared))
+
+    def set_detailed(self, detailed: bool) -> None:
+        """Begin or end detail, for hooks in Python and in native code."""
+        self.detailed = detailed
+        self.shared.cells[DETAILED] = detailed
+
+    def share_places(self, library: Library) -> tuple[NativePlace, ...]:
+        """Let native code read the numbers of `Shared`. Returns a place in the library for each of `writers`."""
+        library.cells[: len(Cell)] = self.shared.cells
+        self.shared.cells = library.cells
+        return tuple(NativePlace(library, number) for number in range(len(self.writers)))
 
     def now_and_then(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only once a second and after imports."""
@@ -259,6 +289,7 @@ class Recorder:
     def _tick(self) -> None:
         """Do periodic work between two steps, off the hot path."""
         now, num_modules = monotonic_ns(), len(sys.modules)
+        self._note_handled()
         if self.place is None:
             self.settle(True)
         is_second_over = now - self._last_clock_ns > CLOCK_INTERVAL_NS
@@ -275,6 +306,10 @@ class Recorder:
             _call(self._between_detailed_steps)
 
     tick = guard(_tick, every=SAMPLING_INTERVAL)
+
+    def _note_handled(self) -> None:
+        error = sys.exception()
+        self.handled = 0 if error is None else id(error)
 
     @property
     def run(self) -> Path | None:
@@ -307,6 +342,7 @@ class Recorder:
             self._settling.release()
 
     def _move(self, place: Place) -> None:
+        self.shared.next_directory = place.directory
         try:
             os.replace(self.directory, place.directory)
         except OSError:
@@ -314,7 +350,10 @@ class Recorder:
             _remove_empty(place.directory, place.directory.parent, place.run)
             raise
         self.directory = self.shared.directory = place.directory
+        for file in self._side_files:
+            file.path = place.directory / file.path.name
         self.place = place
+        self._note_handled()
         self.write_metadata()
         if self._on_settled is not None:
             self._on_settled(place)
@@ -336,6 +375,7 @@ class Recorder:
                 "pid": os.getpid(),
                 "process": None if process is None else process.as_json(),
                 "device": devices(),
+                "cpu_limits": self.cpu_limits,
                 "started_wall_ns": self._started_wall_ns,
                 "level": self.level,
                 "budget": self.budget,
@@ -361,7 +401,7 @@ class Recorder:
             "started_wall_ns": self._started_wall_ns,
             "versions": versions(),
             "environment": allowed_variables(os.environ),
-            "git_revision": training_revision(),
+            "git_revision": self._revision,
             "command": os.path.basename(sys.argv[0]) if sys.argv else "",
             "settings": self.settings,
         }
@@ -378,7 +418,8 @@ class Recorder:
         if ending == CLEAN:
             self.steps.finish()
         self._write_clock()
-        self.active = self.detailed = False
+        self.active = False
+        self.set_detailed(False)
         for writer in self.writers:
             writer.close()
             writer.latest = None
@@ -406,9 +447,12 @@ class Recorder:
 
     def abandon(self) -> None:
         """Stop writing in a forked child: the parent writes to the same files."""
-        self.active = self.detailed = False
+        self.active = False
+        self.set_detailed(False)
         for writer in self.writers:
             writer.abandon()
+        for file in self._side_files:
+            file.abandon()
 
     @property
     def _side_files(self) -> tuple[LineFile, ...]:
@@ -472,7 +516,7 @@ class _Lease:
         self._idle = deque()
 
     def __del__(self) -> None:
-        self._writer.latest = None
+        self._writer.thread_ended()
         self._idle.append(self._writer)
 
 
@@ -484,7 +528,7 @@ def _call(listeners: Listeners) -> None:
 
 def _remove_empty(*directories: Path) -> None:
     """Remove directories while they are empty, innermost first."""
-    with suppress(OSError):
+    with suppressed(OSError):
         for directory in directories:
             directory.rmdir()
 

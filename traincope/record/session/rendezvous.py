@@ -1,8 +1,8 @@
 """Rendezvous: the ranks of a job agree on one run directory and attempt.
 
 Rank 0 chooses, and puts its choice into the process group's store. The others read it there at their next poll, and
-write to a provisional directory until then. No rank waits for another. A poll is one round trip on a separate
-connection: on the job's own client the job's threads would queue behind it.
+write to a provisional directory until then. No rank waits for another. A poll has a connection of its own: on the job's
+own client the job's threads would queue behind it. It is closed after the poll, so that no descriptor stays open.
 """
 
 import hashlib
@@ -77,7 +77,6 @@ class Rendezvous:
         of_base = hashlib.sha1(base.encode()).hexdigest()[:12]
         self._key = f"traincope/{of_base}/{identity.store_restarts}/{_runs_begun[base]}"
         _runs_begun[base] += 1
-        self._store: Any = None
         self._num_polls = 0
         self._polled_ns = 0
         self._store_failed = False
@@ -147,7 +146,7 @@ class Rendezvous:
     def _publish(self, place: Place) -> Place:
         """Put the choice into the store, and return it with the job's key. A store on disk gets no key."""
         try:
-            store = self._connection()
+            store = rendezvous_store(timeout=STORE_TIMEOUT)
             key = secrets.token_hex(KEY_BYTES) if self._witness and not is_on_disk(store) else None
             choice = {"id": place.run_id, "attempt": place.attempt, "key": key, "launch": place.launch}
             store.set(self._key, json.dumps(choice))
@@ -162,17 +161,11 @@ class Rendezvous:
             return None
         self._num_polls, self._polled_ns = self._num_polls + 1, now
         try:
-            store = self._connection()
+            store = rendezvous_store(timeout=STORE_TIMEOUT)
             if not store.check([self._key]):
                 return None
             choice: dict[str, Any] = json.loads(store.get(self._key))
         except (RuntimeError, NotImplementedError, AttributeError):
             self._store_failed = True
             return None
-        self._store = None
         return choice
-
-    def _connection(self) -> Any:
-        if self._store is None:
-            self._store = rendezvous_store(timeout=STORE_TIMEOUT)
-        return self._store

@@ -4,6 +4,9 @@ Steps form blocks of `BLOCK_STEPS` (`events.py`); a window is a block that is re
 block of 2^n is a window. Each halving draws one half of a stratum by the run's id, so the windows after one more
 halving are among those before it. Ranks that need different numbers of halvings share the windows of the largest, and
 nothing is agreed on. The draw is random, because fixed distances would align with checkpoints, evaluations and logging.
+
+The first blocks are all windows: who has just begun a run, or runs a short one, needs an answer from few steps. They
+take the budget of ten minutes in advance at most, and a fifth of a step.
 """
 
 import math
@@ -16,6 +19,12 @@ MAX_HALVINGS = 10
 JUDGED_STEPS = 32
 """Number of latest steps, with and without detail, whose medians decide: one-off costs never do."""
 MIN_JUDGED_STEPS = 5
+FIRST_BLOCKS = 12
+"""Number of first blocks that are windows."""
+ADVANCE_NS = 600_000_000_000
+"""Time of training whose budget the first blocks may take."""
+FIRST_SHARE = 0.2
+"""Share of a step up to which its own time lets the first blocks be windows."""
 DEFAULT_BUDGET = 0.005
 MIN_DETAIL_SHARE = 0.2
 """Share of the budget that detail has in any case, however much of it light steps take."""
@@ -51,12 +60,14 @@ class Sampling:
     def __init__(self, budget: float | None) -> None:
         self.budget = budget
         self.halvings = 0
+        self._own_ns = 0
         self._detailed_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
         self._light_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
         self._wall_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
 
     def add(self, *, own_ns: int, wall_ns: int, detailed: bool) -> None:
         """Add a completed step."""
+        self._own_ns += own_ns
         (self._detailed_ns if detailed else self._light_ns).append(own_ns)
         self._wall_ns.append(wall_ns)
 
@@ -67,4 +78,8 @@ class Sampling:
             self.halvings = needed_halvings(
                 median(self._detailed_ns), light_ns, median(self._wall_ns), budget=self.budget
             )
-        return is_window(block, halvings=self.halvings, seed=seed)
+        return self._is_first(block) or is_window(block, halvings=self.halvings, seed=seed)
+
+    def _is_first(self, block: int) -> bool:
+        share = median(self._detailed_ns) / median(self._wall_ns) if self._detailed_ns else 0.0
+        return block < FIRST_BLOCKS and share < FIRST_SHARE and self._own_ns < ADVANCE_NS * (self.budget or 0)

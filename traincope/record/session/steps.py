@@ -288,7 +288,7 @@ class Steps:
         return self._backwards > 1 and not self._update_seen
 
     def _open(self) -> None:
-        self._shared.step = self._next
+        self._shared.set_step(self._next)
         self._next += 1
         self._own_ns_before, self._began_ns = meter.own_ns, monotonic_ns()
         self._slot = self._writer.begin(Kind.STEP)
@@ -301,12 +301,12 @@ class Steps:
             flag |= Flag.BY_BACKWARD
         own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
+        self._slot = None
+        self._shared.set_step(NO_STEP)
         if not flag & Flag.PARTIAL:
             self._state += 1
             self.latest = (own_ns, now - self._began_ns)
             self.not_judged.append(self.latest)
-        self._slot = None
-        self._shared.step = NO_STEP
 
 
 @guard

@@ -52,6 +52,7 @@ class CheckFile:
         if self._file is None:
             self._file, self._bytes = LineFile(path), 0
             self._layouts.clear()
+        self._file.path = path
         self._file.retry()
 
     def _append(self, line: dict[str, Any]) -> None:

@@ -76,6 +76,7 @@ def _document(analysis: Analysis) -> schema.Document:
         bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
         stragglers=_stragglers(analysis.stragglers, analysis.run_estimates) if counted else None,
         slowdown=None if analysis.slowdown is None else schema.convert(analysis.slowdown, schema.Slowdown),
+        host_shortages=[schema.convert(each, schema.HostShortage) for each in analysis.host_shortages],
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
         hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
         goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),

@@ -6,6 +6,7 @@ from traincope.palette import GOOD, SEVERE, colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.schema import Document, Finding, Ledger
 from traincope.report.text.sections.all_steps import all_steps, interval
+from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, milliseconds, share
@@ -43,7 +44,7 @@ def _findings(findings: list[Finding]) -> Iterator[Html]:
 def _finding(finding: Finding) -> Iterator[Html]:
     tone = GOOD if finding["kind"] == "healthy" else SEVERE
     gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f"; saves {share(gain)} of step time"
+    saves = "" if gain is None else f"; saves {bound(finding)}{share(gain)} of step time"
     yield tag("strong", finding["kind"].replace("_", " "), style=f"color:{tone}")
     yield tag("span", f" {where(finding)}; confidence {finding['confidence']}{saves}", style=QUIET)
     yield tag("div", finding["evidence"])

@@ -14,8 +14,6 @@ class ComparedRun(TypedDict):
     """Number of those that terms stand on which only windows show; null: neither run is recorded in windows."""
     clock: str
     """Clock of the terms: host, marks on the GPUs' streams, kernel traces. If it differs, no term is compared."""
-    blocks: int
-    """Number of blocks of steps, each compared as one sample. With fewer than 5 the judgement is "too few steps"."""
 
 
 class TermChange(TypedDict):
@@ -28,7 +26,9 @@ class TermChange(TypedDict):
     steps: list[int]
     """Number of steps that it stands on in the first and in the second run."""
     p: float | None
-    """Probability of so large a change by chance, corrected for all terms; null: too few steps."""
+    """Probability of so large a change by chance; of a term corrected for all terms; null: not tested."""
+    steps_needed: int | None
+    """About as many steps of each run would be tested; null: tested."""
     evident: bool
     path_change: float | None
     """Change of the term's time on the critical path, which shows the full cost of a rank that others wait for."""
@@ -48,7 +48,7 @@ class Difference(TypedDict):
 
 class Diff(TypedDict):
     judgement: str
-    """slower, faster, small, no evidence, too few steps, or other work."""
+    """slower, faster, small, no evidence, not tested, or other work."""
     basis: str
     """Quantity of all numbers: step (ns), rank-time per token (ns), or share of a step."""
     reason: str | None
@@ -57,7 +57,7 @@ class Diff(TypedDict):
     after: ComparedRun
     step: TermChange
     interval: list[float] | None
-    """95 % interval of the step's change, [lower, upper]."""
+    """95 % interval of the step's change, [lower, upper]; null: not tested, or only shares are compared."""
     terms: list[TermChange]
     """Changes in ledger order; means over the ranks. Outlier steps are limited for each term separately, so the
     terms may not sum to the step."""
@@ -68,7 +68,6 @@ class Diff(TypedDict):
     """Largest p at which a change is evident."""
     threshold_ratio: float
     """Smallest share of a step that is called slower or faster."""
-    block_steps: int
     settings: list[Difference]
     new_findings: list[Finding]
     """Findings of the second run that the first run does not have on the same ranks."""

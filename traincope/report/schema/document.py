@@ -26,6 +26,7 @@ from traincope.report.schema.reliability import Reliability
 from traincope.report.schema.steps import (
     Bubble,
     Energy,
+    HostShortage,
     Ledger,
     Operation,
     SampledWindow,
@@ -52,6 +53,8 @@ class Document(TypedDict):
     stragglers: Stragglers | None
     slowdown: Slowdown | None
     """null: the run was not imported from a table of operations."""
+    host_shortages: list[HostShortage]
+    """Shortages that several ranks of a host share, the worst first."""
     faults: list[Fault]
     hangs: list[Hang]
     """Hangs and mismatched collectives, the first cause first."""

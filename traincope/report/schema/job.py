@@ -80,6 +80,8 @@ class Finding(TypedDict):
     advice: str
     estimated_gain_ratio: float | None
     """Share of step time that the advice would save."""
+    gain_at_most: bool
+    """True if the gain is an upper bound."""
     estimated_gain_rank_hours: float | None
     """The same gain in rank-hours of all ranks and counted steps."""
     estimated_gain_money: float | None
@@ -110,6 +112,7 @@ class Fault(TypedDict):
     evidence: str
     confidence: str
     lasted_ns: int | None
+    """Duration of entries that have one; of a checkpoint or an evaluation, on the rank that it stopped longest."""
     follows: bool
     """True for an end after another rank's end, possibly caused by it."""
     open_records: list[OpenRecord]
@@ -121,6 +124,10 @@ class Fault(TypedDict):
 class Hang(TypedDict):
     kind: str
     """One of `traincope.analysis.HangKind`."""
+    state: str
+    """`stall`: it may end by itself; `hang`: it does not; `over`: it did."""
+    cannot_go_on: str | None
+    """Evidence that it does not end by itself; null without."""
     culprits: list[int]
     """Ranks that caused it; empty if the evidence does not show them."""
     suspects: list[int]

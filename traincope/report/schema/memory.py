@@ -13,9 +13,12 @@ class MemoryUse(TypedDict):
     phases: dict[str, int]
     """Phase -> median bytes at its end."""
     growth_bytes_per_step: float | None
-    leak: bool
+    leak: bool | None
+    """The growth is steady and large; null: not judged, because of too few samples or of a measure that never falls."""
     exhausted_at_step: int | None
     """Step by which the growth exhausts the memory, at the latest; null: no leak, or the memory's size is unknown."""
+    exhausted_in_ns: int | None
+    """Time until then after the last sample, at the rate of the samples."""
 
 
 class MemorySplit(TypedDict):
@@ -52,6 +55,8 @@ class GrownTensors(TypedDict):
     tensors: int
     bytes: int
     held_by: str | None
+    has_graph: bool | None
+    """One of them holds the graph of its step; null: not known."""
 
 
 class OutOfMemory(TypedDict):

@@ -392,6 +392,38 @@ class HostUsage(TypedDict):
     major_faults: float
     """Number of pages that it had to wait for until they were read from a disk."""
     peers_major_faults: float
+    cpu_ns: float | None
+    """Time in which it ran; null in older runs."""
+    peers_cpu_ns: float | None
+
+
+class HostShortage(TypedDict):
+    """Shortage that several ranks of a host share, in the counted steps."""
+
+    host: str
+    ranks: list[int]
+    """Those that lack it."""
+    num_ranks: int
+    """Number of the run's ranks on this host."""
+    cause: str
+    """`bound_cores`, `cpu_quota`, `cores`, `other_processes`, `own_threads`, `unknown` or `memory`."""
+    ratio: float
+    """Share of the time in which a training thread waits for a core, or for pages from a disk: mean over the ranks."""
+    wait_per_cpu: float | None
+    """Wait for a core / CPU time of the training threads."""
+    allowed: list[int]
+    """Numbers of the cores that these ranks may use, together; empty if not recorded."""
+    host_cores: int | None
+    quota_cores: float | None
+    """CPU time per time that their cgroup gets at most; null without a limit."""
+    throttled_ratio: float | None
+    """Share of the time in periods in which the quota was used up."""
+    ranks_cores: float | None
+    """Cores that all ranks of the host keep busy, without their child processes."""
+    others_cores: float | None
+    """Cores that other processes of the host keep busy, DataLoader workers among them."""
+    pages_per_second: float | None
+    """Pages that a training thread waits for until they are read from a disk; null unless memory is short."""
 
 
 class Straggler(TypedDict):
@@ -404,7 +436,7 @@ class Straggler(TypedDict):
     late_ns: float
     """Mean per step by which its work exceeds its peers', at most what they waited longer than it did."""
     gain_ratio: float
-    """`late_ns` as a share of step time: saved if all named ranks are as fast as their peers."""
+    """Share of step time that is saved if all named ranks are as fast as their peers."""
     cause: str
     """The term in which its work exceeds its peers' most."""
     terms: list[StragglerTerm]

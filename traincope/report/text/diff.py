@@ -6,7 +6,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
-from traincope.analysis.diff.diff import LEVEL, Clock
+from traincope.analysis.diff.diff import LEVEL, STEP, Clock
+from traincope.analysis.diff.significance import BLOCKS
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
@@ -31,7 +32,6 @@ def diff_document(diff: Diff) -> schema.Diff:
             steps=diff.num_steps[at],
             sampled_steps=None if diff.sampled_steps is None else diff.sampled_steps[at],
             clock=diff.clocks[at].value,
-            blocks=diff.num_blocks[at],
         )
         for at, analysis in enumerate((diff.before, diff.after))
     ]
@@ -86,9 +86,15 @@ def _sentence(diff: Diff) -> str:
         Judgement.FASTER: f"B is faster by {ratio}",
         Judgement.SMALL: f"B differs by {ratio}, less than the threshold of {share(diff.threshold_ratio)}",
         Judgement.NO_EVIDENCE: "no evidence that the runs differ",
-        Judgement.TOO_FEW: "too few steps to tell whether the runs differ",
+        Judgement.NOT_TESTED: f"not tested whether the runs differ: {needed(diff.step, diff)}",
         Judgement.OTHER_WORK: "the runs do different work per step, so neither is called slower",
     }[diff.judgement] + (f": {named}" if named else "")
+
+
+def needed(moved: TermChange, diff: Diff) -> str:
+    """How many steps a test needs; the change must be untested."""
+    sampled = diff.sampled_steps is not None and moved.term not in (STEP, *diff.exact_terms)
+    return f"about {count(moved.steps_needed or 0, 'step')} per run{' in windows' * sampled} are needed"
 
 
 def _evidence(diff: Diff) -> Iterator[str]:
@@ -104,8 +110,8 @@ def _evidence(diff: Diff) -> Iterator[str]:
         yield f"compared by {diff.basis.value}, because {diff.reason}"
     if diff.step.p is not None and diff.basis is not Basis.SHARE:
         yield f"probability of this difference by chance: p = {_p(diff.step.p)}; evidence requires p <= {LEVEL:g}"
-    blocks = f", in blocks of {diff.block_steps} because steps depend on each other" if diff.block_steps > 1 else ""
-    yield f"compared: {diff.num_steps[0]} and {count(diff.num_steps[1], 'step')}{blocks}"
+    tested = f", each run in {BLOCKS} blocks of consecutive steps" if diff.step.p is not None else ""
+    yield f"compared: {diff.num_steps[0]:,} and {count(diff.num_steps[1], 'step')}{tested}"
     if diff.sampled_steps is not None:
         yield sampled_terms(diff)
     for finding in diff.new_findings:
@@ -131,17 +137,26 @@ def other_clocks(diff: Diff, *, names: tuple[str, str] = ("A", "B")) -> str:
 
 def _terms(diff: Diff) -> Iterator[RenderableType]:
     unit = "shares of step time" if diff.basis is Basis.SHARE else "means over ranks, outlier steps limited"
-    yield Text("WHAT CHANGED", style="bold").append_text(text(f"  {unit}; * = evident change", style="not bold dim"))
+    untested = [term for term in diff.terms if term.steps_needed is not None]
+    marks = "* = evident change" + "; ? = not tested" * bool(untested)
+    yield Text("WHAT CHANGED", style="bold").append_text(text(f"  {unit}; {marks}", style="not bold dim"))
     rows = table("term", "A", "B", "change", "of step", "critical path", "most on rank")
     for term in diff.terms:
         if term.evident or abs(term.change) >= MIN_ROW_SHARE * abs(diff.step.before):
-            rows.add_row(text(f"  {'*' if term.evident else ' '} {term.term}"), *_cells(term, diff))
+            rows.add_row(text(f"  {_mark(term)} {term.term}"), *_cells(term, diff))
     rows.add_row("    step", *_cells(diff.step, diff), style="bold")
     yield rows
+    if untested and diff.judgement is not Judgement.NOT_TESTED:
+        most = max(untested, key=lambda term: term.steps_needed or 0)
+        yield indented([text(f"?: too few steps, or steps that drift; {needed(most, diff)}", style="dim")])
     if note := other_clocks(diff):
         yield indented([text(note)])
     if diff.unseen:
         yield indented([text(f"measured in only one run: {', '.join(diff.unseen)}", style="dim")])
+
+
+def _mark(moved: TermChange) -> str:
+    return "?" if moved.p is None else "*" if moved.evident else " "
 
 
 def _cells(moved: TermChange, diff: Diff) -> Iterator[str]:

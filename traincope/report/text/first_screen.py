@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind, FindingKind
+from traincope.analysis import Analysis, FaultKind
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.faults import began_ns
+from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
@@ -37,11 +38,11 @@ def render_first_screen(analysis: Analysis, console: Console) -> None:
 
 
 def render_brief(analysis: Analysis, console: Console) -> None:
-    """Write at most four lines: the five numbers, then one line per finding, at most three."""
+    """Write at most four lines: the five numbers, the first finding, what to do, and the titles of two more."""
     document = to_document(analysis)
     known = (f"{name} {value}" for name, value in _numbers(document))
     lines = [", ".join((*known, *_sampled(document)))]
-    lines += [_brief(finding) for finding in document["verdict"][:MAX_FINDINGS]]
+    lines += _brief(document["verdict"])
     for line in lines:
         console.print(text(line), soft_wrap=True)
 
@@ -134,12 +135,19 @@ def _known(ratio: float | None) -> str:
     return "unknown" if ratio is None else share(ratio)
 
 
-def _brief(finding: Finding) -> str:
-    kind = finding["kind"].replace("_", " ")
+def _brief(findings: Sequence[Finding]) -> Iterator[str]:
+    """The first finding with its evidence and what to do; the titles of two more."""
+    for finding in findings[:1]:
+        yield f"{_title(finding)}: {finding['evidence']}"
+        if finding["advice"]:
+            yield f"do: {finding['advice']}"
+    others = "; ".join(map(_title, findings[1:MAX_FINDINGS]))
+    if others:
+        yield f"then: {others}"
+
+
+def _title(finding: Finding) -> str:
     gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f" (saves {share(gain)})"
-    says = finding["evidence"] if finding["kind"] == FindingKind.HEALTHY else finding["advice"] or finding["evidence"]
-    if finding["kind"] in (FindingKind.HANG, FindingKind.MISMATCH):
-        says = f"{finding['evidence']}. {finding['advice']}"
+    saves = "" if gain is None else f" (saves {bound(finding)}{share(gain)})"
     ranks = f" on {numbers(finding['ranks'], 'rank')}" if finding["ranks"] else ""
-    return f"{kind}{ranks}{saves}: {says}"
+    return f"{finding['kind'].replace('_', ' ')}{ranks}{saves}"

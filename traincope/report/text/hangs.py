@@ -11,7 +11,7 @@ from traincope.report.text.sections.verdict import verdict
 from traincope.units import numbers
 
 MAX_FRAMES = 12
-UNDECIDED = "Unknown: the processes do not show that a rank hangs."
+UNDECIDED = "Unknown: the evidence does not show that a rank hangs."
 NOTHING = "No rank hangs, and no collective mismatches, as far as the records show."
 
 

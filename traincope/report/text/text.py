@@ -30,7 +30,7 @@ from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
-from traincope.report.text.sections.verdict import verdict
+from traincope.report.text.sections.verdict import running, verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration
 
@@ -89,7 +89,9 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
     if document["utilization"]["experts"] is not None:
         yield experts(document["utilization"]["experts"])
     if document["goodput"] is not None:
-        yield goodput(document["goodput"], document["background_saves"], document["data_order"])
+        yield goodput(
+            document["goodput"], document["background_saves"], document["data_order"], faults=document["faults"]
+        )
     if document["critical_path"] is not None:
         yield critical_path(document["critical_path"])
     if document["bubble"] is not None:
@@ -105,6 +107,8 @@ def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[Re
 
 def _head(document: Document) -> Iterator[RenderableType]:
     yield text(document["run"]["id"], style="bold")
+    if (going_on := running(document["verdict"])) is not None:
+        yield text(going_on, style="bold")
     yield text(", ".join(facts(document)))
 
 
@@ -124,7 +128,10 @@ def facts(document: Document) -> Iterator[str]:
         return
     if document["slowdown"] is None and run["imported"]:
         num_traced = 0 if kernels is None else len(kernels["ranks"])
-        yield from (f"kernel traces of {num_traced} of {count(run['world_size'], 'rank')}", "imported")
+        snapshots = {each["rank"] for each in document["memory_snapshots"] or ()}
+        traces = "kernel traces" if document["gpu_partition"] else "traces without events of a GPU"
+        what, num_read = ("snapshots of memory", len(snapshots)) if snapshots else (traces, num_traced)
+        yield from (f"{what} of {num_read} of {count(run['world_size'], 'rank')}", "imported")
         if run["steps"]:
             yield f"{steps(document)}, median {duration(run['step_ns'])}"
         return
@@ -134,7 +141,7 @@ def facts(document: Document) -> Iterator[str]:
     if run["step_ns"] is not None:
         yield f"median step {duration(run['step_ns'])}{_mean(document['ledger'])}"
     if run["attempts"] > 1:
-        yield f"attempt {run['attempts']}"
+        yield f"the last of {run['attempts']} attempts"
     if run["imported"]:
         yield "imported from a table of operations"
 

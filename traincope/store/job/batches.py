@@ -33,6 +33,10 @@ class RankBatches:
     """True for the last batch of an iterator that was used up."""
     starts_pass: Bools
     """True for the first batch of an iterator."""
+    iterator: Ints
+    """Number of the iterator that gave it."""
+    sampler: Ints
+    """Bits of `SamplerTrait`."""
     loss_steps: Ints
     losses: Floats
     """Logged values `loss`, and the number of the attempt's steps before them."""
@@ -85,6 +89,8 @@ def rank_batches(main: NDArray[np.void], *, names: Sequence[str]) -> RankBatches
         fingerprints=kept["value"].astype(np.int64),
         ends_pass=ends_pass,
         starts_pass=starts_pass,
+        iterator=kept["group"].astype(np.int64),
+        sampler=kept["tag"].astype(np.int64),
         loss_steps=logged["step"].astype(np.int64) - first,
         losses=np.ascontiguousarray(logged["value"]).view(np.float64),
         began_ns=int(kept["start_ns"][0]) + wall_offset_ns(main) if len(kept) else 0,

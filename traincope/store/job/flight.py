@@ -7,27 +7,25 @@ missing. Counts are torch's own, per group, the same on all members.
 
 import json
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from traincope.store.job.process import Process
-
 COMPLETED = "completed"
 ON_DEVICE = ("nccl:", "ucc:", "xccl:")
 """Prefixes of operations that ran on GPUs."""
 INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
+ENTRIES = frozenset(("entries", "pg_config"))
+"""Keys of which a dump has at least one."""
 PICKLE = b"\x80"
 DAMAGED = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError, ValueError),
     pickle.PickleError,
 )
 """Exceptions that reading a damaged file raises."""
-REQUEST, STOP = b"?", b"."
-"""Messages to a rank's `flight_address`: write the file; end the thread that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +42,8 @@ class FlightEntry:
     """Elements of the rank's inputs."""
     complete: bool
     created_wall_ns: int
+    timeout_ns: int = 0
+    """Time after which NCCL's watchdog ends the job; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,17 @@ class Flight:
     """torch's name of each group of the rank -> the group's ranks."""
     on_device: bool = False
     """Some collectives ran on GPUs."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """torch's name of a group -> the description that the training gave it."""
+    completed: Mapping[str, int] = field(default_factory=dict)
+    """torch's name of a group without messages -> number of its last complete collective."""
+
+    @property
+    def timed_out_ns(self) -> int | None:
+        """Wall time at which the first collective that is not complete timed out, so that NCCL's watchdog dumps."""
+        limits = [entry.created_wall_ns + entry.timeout_ns for entry in self.entries if not entry.complete]
+        known = self.on_device and limits and all(entry.timeout_ns for entry in self.entries)
+        return min(limits) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +82,14 @@ class FlightFile:
         return read_flight(self.path)
 
 
-def flight_address(process: Process) -> str:
-    """Address of the UNIX socket at which a rank's process takes requests. It is no file, and ends with the process."""
-    return f"\0traincope-flight-{process.pid}-{process.started_ticks}"
-
-
 def read_flight(path: Path) -> Flight | None:
     """Read what a rank's thread wrote, or a dump that torch wrote as JSON or pickle. None if it cannot be read."""
     try:
         content = path.read_bytes()
         raw = load_plain(BytesIO(content)) if content.startswith(PICKLE) else json.loads(content)
         trace = raw.get("trace", raw)
+        if not ENTRIES & trace.keys():
+            return None
         listed = list(trace.get("entries", ()))
         config = {name: _numbers(group["ranks"]) for name, group in trace.get("pg_config", {}).items()}
         return Flight(
@@ -89,6 +97,8 @@ def read_flight(path: Path) -> Flight | None:
             entries=tuple(_entry(entry) for entry in listed if not entry.get("is_p2p")),
             groups={str(name): tuple(map(int, ranks)) for name, ranks in raw.get("groups", config).items()},
             on_device=any(str(entry["profiling_name"]).startswith(ON_DEVICE) for entry in listed),
+            descriptions={str(name): str(text) for name, text in (entry["process_group"][:2] for entry in listed)},
+            completed=_completed(listed, trace.get("pg_status") or {}),
         )
     except DAMAGED:
         return None
@@ -112,6 +122,20 @@ class _Plain(pickle.Unpickler):
         raise NotPlainError(f"it names {module}.{name}")
 
 
+def _completed(listed: Sequence[Mapping[str, Any]], status: Mapping[Any, Any]) -> dict[str, int]:
+    """Last complete collective of each group. Its status counts messages too, so it decides for groups without any."""
+    with_messages = {str(entry["process_group"][0]) for entry in listed if entry.get("is_p2p")}
+    last: dict[str, int] = {}
+    for entry in listed:
+        name = str(entry["process_group"][0])
+        known = status.get(str(entry.get("pg_id")), status.get(entry.get("pg_id"))) or {}
+        of_entry = _entry(entry)
+        done = [of_entry.sequence] if of_entry.complete and not entry.get("is_p2p") else []
+        done += [int(known.get("last_completed_collective", -1))] if name not in with_messages else []
+        last[name] = max([last.get(name, -1), *done])
+    return {name: number for name, number in last.items() if number >= 0}
+
+
 def _numbers(ranks: Any) -> list[int]:
     """torch writes the ranks of a group as text, e.g. "[0, 1]"."""
     return list(json.loads(ranks) if isinstance(ranks, str) else ranks)
@@ -130,4 +154,5 @@ def _entry(raw: Mapping[str, Any]) -> FlightEntry:
         num_elements=sum(prod(map(int, size)) for size in raw.get("input_sizes", ())),
         complete=bool(raw.get("retired")) or raw.get("state") == COMPLETED,
         created_wall_ns=int(raw["time_created_ns"]),
+        timeout_ns=1_000_000 * int(raw.get("timeout_ms") or 0),
     )

@@ -1,4 +1,4 @@
-"""Settled answers of the node's agent about hangs, one JSON line each, for processes that wait for the job."""
+"""Settled answers of the node's agent about stops, one JSON line each, for processes that wait for the job."""
 
 import json
 import os
@@ -12,13 +12,14 @@ from traincope.private_files import file_mode
 from traincope.store.layout import HANGS_FILE, attempt_directory
 from traincope.store.lines import parse
 
+OVER = "over"
 MAX_READ_BYTES = 4 << 20
 """What is read of the end of a file: the newest notices of thousands of hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangNotice:
-    """One hang that does not end by itself, as far as the agent knows."""
+    """One stop, as far as the agent knows it."""
 
     attempt: int
     at_wall_ns: int
@@ -26,6 +27,10 @@ class HangNotice:
     """Empty if the evidence does not show them."""
     sentence: str
     """Evidence and advice."""
+    state: str = "hang"
+    """`stall` if it may end by itself, `over` once it did (`analysis.faults.hangs.hang.StopState`)."""
+    ends_job: bool = False
+    """It has lasted long enough for `--on-hang=exit`."""
     judged: Mapping[str, Any] = field(default_factory=dict)
     """The hang in brief (`analysis.faults.hangs.noticed`); empty if the notice before has it, or if an earlier version
     wrote the line.
@@ -80,7 +85,7 @@ def read_notices(run: Path) -> tuple[HangNotice, ...]:
 
 def stands(notice: HangNotice, progress: Progress) -> bool:
     """True unless the job is known to have gone on: the culprits completed a later step, or did something after it."""
-    return not _is_stepped(notice, progress) and not _is_moved(notice, progress)
+    return notice.state != OVER and not _is_stepped(notice, progress) and not _is_moved(notice, progress)
 
 
 def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNotice | None:
@@ -91,7 +96,9 @@ def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNo
     """
     stop: list[HangNotice] = []
     for notice in sorted(notices, key=lambda notice: notice.at_wall_ns):
-        if _is_stepped(notice, progress):
+        if notice.state == OVER:
+            stop = []
+        if notice.state == OVER or _is_stepped(notice, progress):
             continue
         if stop and notice.since_ns is not None and notice.since_ns > stop[-1].at_wall_ns:
             stop = []
@@ -136,6 +143,8 @@ def _notice(raw: object) -> HangNotice | None:
         at_wall_ns=at_wall_ns,
         culprits=ranks,
         sentence=sentence,
+        state=str(raw.get("state", "hang")),
+        ends_job=raw.get("ends_job") is True,
         judged=judged if isinstance(judged, dict) else {},
         next_step=next_step if type(next_step) is int else None,
     )

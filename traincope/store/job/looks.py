@@ -1,8 +1,8 @@
 """Looks at a rank's process from outside: whether it lived, in which state, and where its threads stood.
 
 A rank that hangs writes nothing. There are three other sources: the node's agent writes a line into `looks.jsonl`
-while the job stands still; who reads the records on the rank's host can look at the process; and a signal makes the
-rank write its stacks.
+while the job stands still; who reads the records on the rank's host can look at the process; and a rank writes its
+stacks when it is asked.
 """
 
 import json
@@ -39,8 +39,16 @@ class Look:
     """
     wait_channel: str = ""
     """Function of the kernel in which it slept; empty if unknown."""
+    locked: bool = False
+    """It could not go on by itself: all its threads waited for locks (`Process.is_locked`)."""
     stack: str = ""
-    """Stacks of all threads, as `faulthandler` writes them; empty if none were written."""
+    """Stacks of all threads, as `faulthandler` writes them; empty if none are known."""
+    no_stack: str = ""
+    """Why its stacks are not known although they were asked for, and what to do about it."""
+    system_call: str = ""
+    """Number of the system call in which the main thread was; empty if unknown."""
+    cpu_ns: int | None = None
+    """CPU time of the process until then; None if unknown."""
     by_agent: bool = False
     """The node's agent looked, while the job ran."""
 
@@ -49,7 +57,14 @@ def look_at(process: Process | None) -> Look | None:
     """Look at a process of this host now; None if it does not run or cannot be seen."""
     if process is None or not process.is_running():
         return None
-    return Look(at_ns=time.monotonic_ns(), state=process.state(), wait_channel=process.wait_channel())
+    return Look(
+        at_ns=time.monotonic_ns(),
+        state=process.state(),
+        wait_channel=process.wait_channel(),
+        system_call=process.system_call(),
+        cpu_ns=process.cpu_ns(),
+        locked=process.is_locked(),
+    )
 
 
 def append_look(directory: Path, look: Look) -> None:
@@ -102,12 +117,18 @@ def all_looks(
 def _look(raw: Any) -> Look | None:
     if not isinstance(raw, dict) or type(raw.get("at_ns")) is not int:
         return None
-    state, channel, stack = (str(raw.get(name, "")) for name in ("state", "wait_channel", "stack"))
+    words = ("state", "wait_channel", "stack", "no_stack", "system_call")
+    state, channel, stack, no_stack, system_call = (str(raw.get(name, "")) for name in words)
+    cpu_ns = raw.get("cpu_ns")
     return Look(
         at_ns=raw["at_ns"],
         state=state if len(state) == 1 and state.isalpha() else "",
         wait_channel=channel if channel.isidentifier() else "",
+        locked=raw.get("locked") is True,
         stack=stack,
+        no_stack=no_stack,
+        system_call=system_call if system_call.isdecimal() else "",
+        cpu_ns=cpu_ns if type(cpu_ns) is int else None,
         by_agent=True,
     )
 

@@ -89,6 +89,9 @@ class RankInfo:
     device: dict[str, Any] = field(default_factory=dict)
     """`name` and `count` of the accelerator, or of the processor and its cores; of a processor also torch's `threads`,
     and `measured_flops`, their FLOP/s by dtype, once measured."""
+    cpu_limits: dict[str, Any] = field(default_factory=dict)
+    """`allowed`: numbers of the cores that the training thread may run on; `cores`: number of the host's; `quota`: most
+    cores of CPU time that its cgroup gets, None without a limit. Empty: unknown."""
     issued_collectives: dict[str, int] = field(default_factory=dict)
     """torch's name of a group -> its count of collectives on it, at the end of the run; empty before."""
     signals: dict[str, str] = field(default_factory=dict)
@@ -166,6 +169,7 @@ def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str,
             level=raw["level"] if type(raw.get("level")) is int else None,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
+            cpu_limits=dict(raw.get("cpu_limits") or {}),
             issued_collectives={str(k): int(v) for k, v in raw.get("issued_collectives", {}).items()},
             signals=dict(signals),
         )

@@ -1,14 +1,30 @@
 """Identity of a rank's process, which no other process can share."""
 
 import os
+import platform
+import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
-STATE, PARENT, STARTED = 0, 1, 19
+from traincope.store.job.bell import FUTEX
+
+STATE, PARENT, USER_TIME, SYSTEM_TIME, STARTED, STATUS = 0, 1, 11, 12, 19, 49
 """Fields of /proc/PID/stat, counted after the command's name (proc(5))."""
 DEAD = frozenset("ZX")
+FUTEX_COMMAND, FUTEX_PRIVATE = 0x7F, 0x80
+"""Bits of its second argument: the command, and the mark of a lock that no other process has."""
+FUTEX_WAITS = frozenset({0, 6, 9, 11})
+"""Commands that wait: WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI."""
+OWN_THREAD = "traincope"
+WATCHERS = ("gloo_", "pt_gloo", "pt_nccl", "pt_tcpstore", "NCCL", "cuda", OWN_THREAD)
+"""Begins of names of threads that serve communication, or the recorder: none of them releases a lock of the training's
+thread outside of a collective.
+"""
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -76,6 +92,24 @@ class Process:
         except (OSError, IndexError):
             return ""
 
+    def ended_by(self) -> Signals | None:
+        """The signal that ended the process, as long as its parent has not asked for its status; None if unknown."""
+        try:
+            fields = _stat(self.pid)
+            if fields[STATE] not in DEAD or int(fields[STARTED]) != self.started_ticks:
+                return None
+            return Signals(os.WTERMSIG(int(fields[STATUS])))
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def is_locked(self) -> bool:
+        """True if it cannot go on by itself: each of its threads, without `WATCHERS`, waits for a lock of this process
+        without a time limit, none ran between two looks at all of them, and no alarm has a handler. False also if this
+        may not be read.
+        """
+        before = _lock_waits(self.pid)
+        return bool(before) and not self.handles(Signals.SIGALRM) and before == _lock_waits(self.pid)
+
     def handles(self, signal: int) -> bool:
         """True if the process has a handler for the signal."""
         try:
@@ -91,6 +125,23 @@ class Process:
         except OSError:
             return ""
         return "" if name == "0" else name
+
+    def system_call(self) -> str:
+        """Number of the system call in which the main thread is; empty if it is in none or if this is hidden."""
+        try:
+            number = Path(f"/proc/{self.pid}/syscall").read_text().split()[0]
+        except (OSError, IndexError):
+            return ""
+        return number if number.isdecimal() else ""
+
+    def cpu_ns(self) -> int | None:
+        """CPU time of all its threads so far; None if it cannot be read."""
+        try:
+            fields = _stat(self.pid)
+            ticks = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
+        except (OSError, ValueError, IndexError):
+            return None
+        return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
     def num_waits(self) -> int:
         """How often its main thread has gone to sleep so far; 0 if that cannot be read."""
@@ -114,6 +165,41 @@ class Process:
         """Wall time of its start. Raises OSError."""
         up_seconds = float(Path("/proc/uptime").read_text().split()[0])
         return time.time() - up_seconds + self.started_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def name_this_thread() -> None:
+    """Give the calling thread of the recorder its name in the system, by which `is_locked` knows it."""
+    with suppress(OSError):
+        descriptor = os.open(f"/proc/self/task/{threading.get_native_id()}/comm", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, OWN_THREAD.encode())
+        finally:
+            os.close(descriptor)
+
+
+def _lock_waits(pid: int) -> dict[str, tuple[str, ...]] | None:
+    """Thread -> its wait and how often it has given up its processor; None if one of them does not wait for a lock."""
+    waits = {}
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            if (thread / "comm").read_text().startswith(WATCHERS):
+                continue
+            call = (thread / "syscall").read_text().split()
+            if not _is_lock_wait(call):
+                return None
+            status = (thread / "status").read_text().splitlines()
+            waits[thread.name] = (*call, *(line for line in status if "ctxt_switches" in line))
+    except (OSError, ValueError, IndexError):
+        return None
+    return waits
+
+
+def _is_lock_wait(call: Sequence[str]) -> bool:
+    """`call`: as in /proc/PID/task/TID/syscall: its number and its arguments, of which the fourth is the time limit."""
+    if call[0] != str(FUTEX.get(platform.machine())):
+        return False
+    operation, limit = int(call[2], 16), int(call[4], 16)
+    return bool(operation & FUTEX_PRIVATE) and operation & FUTEX_COMMAND in FUTEX_WAITS and not limit
 
 
 def children_of_all() -> dict[int, tuple[int, ...]]:

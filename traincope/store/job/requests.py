@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from traincope.events import BLOCK_STEPS
-from traincope.private_files import file_mode
+from traincope.private_files import file_mode, read_regular
 from traincope.store.layout import REQUESTS_FILE
 from traincope.store.lines import parse
 
@@ -32,6 +32,8 @@ class Cause(StrEnum):
     VIEWER = "viewer"
     SLOW_STEP = "slow_step"
     STEP_TIME_CHANGE = "step_time_change"
+    LATE_RANK = "late_rank"
+    """Ranks of a node seem to wait for one of them. It samples its stack in the window."""
     SPIKE = "spike"
     NOT_FINITE = "not_finite"
     MEMORY_GROWTH = "memory_growth"
@@ -47,6 +49,7 @@ PHRASES = {
     Cause.VIEWER: "the button in the browser",
     Cause.SLOW_STEP: "a slow step",
     Cause.STEP_TIME_CHANGE: "a longer step time",
+    Cause.LATE_RANK: "a rank that the others wait for",
     Cause.SPIKE: "a spike in a logged value",
     Cause.NOT_FINITE: "a logged value that is not finite",
     Cause.MEMORY_GROWTH: "growing memory",
@@ -121,9 +124,7 @@ def read_requests(run: Path, *, attempt: int | None = None) -> tuple[WindowReque
 
 def read_latest_requests(file: Path, *, attempt: int) -> tuple[WindowRequest, ...]:
     """Read the newest requests, at most `TAIL_BYTES` of the file. Raises OSError."""
-    with file.open("rb") as opened:
-        opened.seek(max(os.fstat(opened.fileno()).st_size - TAIL_BYTES, 0))
-        return _requests(opened.read(TAIL_BYTES), attempt=attempt)
+    return _requests(read_regular(file, last_bytes=TAIL_BYTES, flags=os.O_NOFOLLOW), attempt=attempt)
 
 
 def _requests(content: bytes, *, attempt: int | None) -> tuple[WindowRequest, ...]:

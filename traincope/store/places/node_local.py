@@ -19,7 +19,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 
-from traincope.private_files import check_owner, make_directory
+from traincope.private_files import check_owner, make_directory, read_regular
 from traincope.store.layout import RUN_FILE, attempt_directory
 from traincope.store.lock import SHARED_MEMORY, make_node_directory, node_directory
 from traincope.store.places.mounts import mount_of
@@ -224,7 +224,7 @@ def _lines(pointer: Path) -> list[str]:
     """Both lines of a pointer. Empty if it does not exist, or if others may have written it."""
     try:
         check_owner(pointer.parent)
-        lines = pointer.read_text().splitlines()
+        lines = read_regular(pointer).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return []
     return lines if len(lines) == 2 and all(line.startswith("/") for line in lines) else []

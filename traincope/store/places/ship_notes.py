@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from traincope.private_files import read_regular
 from traincope.store.job.witness import file_name_of
 from traincope.store.layout import attempt_directory
 from traincope.store.lines import parse
@@ -107,7 +108,7 @@ def ship_wait_seconds(environment: Mapping[str, str]) -> float:
 def _notes(paths: Any) -> Iterator[ShipNote]:
     for path in paths:
         try:
-            raw = parse(path.read_text(errors="replace"))
+            raw = parse(read_regular(path).decode(errors="replace"))
         except OSError:
             continue
         note = _note(raw)

@@ -5,11 +5,12 @@ space before it is mapped, because writing into a sparse file on a full disk wou
 no counter: the last record whose `kind` is not 0 is the last one.
 """
 
+import errno
 import json
-import mmap
 import os
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 from traincope.arrays import chosen
 from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FIELDS, FORMAT_VERSION, OPEN, READABLE_VERSIONS, RECORD_BYTES, Flag, Kind, Phase, Work
-from traincope.private_files import file_mode
+from traincope.private_files import file_mode, open_regular
 from traincope.store.lines import parse
+from traincope.store.segments.mapping import map_file
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
@@ -30,6 +32,9 @@ PERMISSIONS, WRITE = 0o777, 0o222
 """Bits of a file's mode."""
 LIMIT = 1 << 61
 """Upper bound of times (ns) and values; the sum of two still fits into 64 bits."""
+
+Directories = Callable[[], tuple[Path, ...]]
+"""Returns the directories in which a file may be by now: its directory may be renamed at any moment."""
 
 LAST_KIND, LAST_PHASE, WORKS = max(Kind), max(Phase), tuple(Work)
 
@@ -54,64 +59,108 @@ class SegmentRecords:
     lost_bytes: int
     """Bytes of the file that were cut off; 0 for a complete file."""
     garbled: int = 0
-    """Implausible records; they are left out."""
+    """Implausible records; they are left out. Not counted: records whose writing a signal handler stopped."""
     cut: bool = False
     """A copy that lacks records of its time: it has only those from its first one on."""
 
 
 class SegmentFile:
-    """A new segment, reserved, mapped and empty; `words` is its memory as native int64.
+    """A new segment, reserved, mapped and empty; `words` is its memory as native int64. No descriptor of it stays open.
 
     Until it is sealed and its words are released, the file's mode forbids opening it for writing or truncating it.
     Truncating would cause SIGBUS in the process that writes to the map. Root can still do it.
     """
 
-    def __init__(self, path: Path, *, capacity: int) -> None:
+    def __init__(self, path: Path, *, capacity: int, directories: Directories | None = None) -> None:
         """Create the file; it gets its name after its header, so a kill never leaves a segment without a header.
 
-        Raises OSError if the space cannot be reserved (disk full, quota, read-only).
+        `directories`: returns where the file may be later, if its directory may be renamed. Raises OSError if the space
+        cannot be reserved (disk full, quota, read-only).
         """
         self.name = path.name
         size, new_path = HEADER_BYTES + capacity * RECORD_BYTES, path.with_suffix(".new")
-        self._descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode())
+        new_path.unlink(missing_ok=True)  # of an attempt that a signal handler's exception ended
+        descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode())
         try:
-            self._mode = os.fstat(self._descriptor).st_mode & PERMISSIONS
-            _permit(self._descriptor, self._mode & ~WRITE)
+            status = os.fstat(descriptor)
+            _permit(descriptor, status.st_mode & PERMISSIONS & ~WRITE)
             self.can_be_truncated = os.access(new_path, os.W_OK)
-            os.posix_fallocate(self._descriptor, 0, size)
-            self.map = mmap.mmap(self._descriptor, size)
+            os.posix_fallocate(descriptor, 0, size)
+            self.map = map_file(descriptor, size)
             header = _header(capacity)
             self.map[: len(header)] = header
             os.rename(new_path, path)
         except OSError:
             new_path.unlink(missing_ok=True)
-            os.close(self._descriptor)
             raise
+        finally:
+            os.close(descriptor)
+        self._file = _CreatedFile(path.name, status, directories or (lambda: (path.parent,)))
         self.words = memoryview(self.map).cast("q")
 
     def seal(self, used: int) -> int:
         """Release the space after `used` records, when no further record is begun in it.
 
-        Returns the number of records kept. Open records before that can still be closed in place. Works by descriptor,
-        because the directory may have been renamed. A deleted file keeps none, although writing to it succeeded; a
-        truncated file keeps its rest.
+        Returns the number of records kept. Open records before that can still be closed in place. A deleted file keeps
+        none, although writing to it succeeded; a truncated file keeps its rest.
         """
+        weakref.finalize(self.map, self._file.release)
+        size, end = self._file.size(), HEADER_BYTES + used * RECORD_BYTES
+        if size is None:
+            return 0
+        if size > end:
+            self._file.cut(end)
+        return min(max(size - HEADER_BYTES, 0) // RECORD_BYTES, used)
+
+
+class _CreatedFile:
+    """A file that this process created and may write to while its mode forbids that. It is opened by its name each
+    time. A file that has taken its place, and a file of a parent process, are left alone.
+    """
+
+    def __init__(self, name: str, status: os.stat_result, directories: Directories) -> None:
+        self._name, self._status, self._directories = name, status, directories
+        self._owner_pid = os.getpid()
+
+    def size(self) -> int | None:
+        """Return its size in bytes; None if it is deleted."""
+        for directory in self._directories():
+            with suppress(OSError):
+                status = os.stat(directory / self._name, follow_symlinks=False)
+                if os.path.samestat(status, self._status):
+                    return status.st_size
+        return None
+
+    def cut(self, size: int) -> None:
+        """Cut it off. Without a free descriptor it keeps its size, which costs space but no record."""
+        with suppress(OSError), self._open(os.O_RDONLY) as reading:
+            _permit(reading, self._status.st_mode & PERMISSIONS)
+            with suppress(OSError), self._open(os.O_WRONLY) as writing:
+                os.ftruncate(writing, size)
+            _permit(reading, self._status.st_mode & PERMISSIONS & ~WRITE)
+
+    def release(self) -> None:
+        """Allow writing to it, so that it can be deleted. To be called when the last slot in it is gone."""
+        if os.getpid() == self._owner_pid:
+            with suppress(OSError), self._open(os.O_RDONLY) as descriptor:
+                _permit(descriptor, self._status.st_mode & PERMISSIONS)
+
+    @contextmanager
+    def _open(self, flags: int) -> Iterator[int]:
+        descriptor = self._opened(flags)
         try:
-            status = os.fstat(self._descriptor)
-            num_kept = min(max(status.st_size - HEADER_BYTES, 0) // RECORD_BYTES, used)
-            if num_kept == used:
-                os.ftruncate(self._descriptor, HEADER_BYTES + used * RECORD_BYTES)
-            return num_kept if status.st_nlink else 0
+            yield descriptor
         finally:
-            weakref.finalize(self.map, _close, self._descriptor, self._mode, os.getpid())
+            os.close(descriptor)
 
-
-def _close(descriptor: int, mode: int, owner_pid: int) -> None:
-    """Release the file after the last slot in it is gone, so that it can be deleted. A forked child does nothing."""
-    if os.getpid() == owner_pid:
-        _permit(descriptor, mode)
-    with suppress(OSError):
-        os.close(descriptor)
+    def _opened(self, flags: int) -> int:
+        for directory in self._directories():
+            with suppress(FileNotFoundError):
+                descriptor = open_regular(directory / self._name, flags | os.O_NOFOLLOW)
+                if os.path.samestat(os.fstat(descriptor), self._status):
+                    return descriptor
+                os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._name)
 
 
 def _permit(descriptor: int, mode: int) -> None:
@@ -156,7 +205,7 @@ def read_segment(path: Path) -> SegmentRecords:
         index=index,
         records=begun if sound.all() else begun[sound],
         lost_bytes=torn,
-        garbled=len(begun) - int(np.count_nonzero(sound)),
+        garbled=int(np.count_nonzero(~sound & ~_interrupted(begun))),
         cut=is_cut(raw),
     )
 
@@ -181,15 +230,38 @@ def last_instant_ns(records: NDArray[np.void]) -> int:
     return int(max(records["start_ns"].max(initial=0), records["end_ns"].max(initial=0)))
 
 
+def own_work(records: NDArray[np.void], *, raised: bool) -> NDArray[np.void]:
+    """Intervals that the training began by itself: its steps, their phases, collectives and waits.
+
+    Garbage collection is none of them: it also runs while a rank waits or dies. If an exception ended the process
+    (`raised`), what began after the first failed collective of the last step handles that failure.
+    """
+    garbage = (records["kind"] == Kind.PHASE) & (records["phase"] == Phase.GC)
+    work = chosen(records, np.isin(records["kind"], INTERVALS) & ~garbage)
+    if not raised:
+        return work
+    complete = (work["kind"] == Kind.STEP) & (work["end_ns"] != OPEN) & (work["flags"] & Flag.PARTIAL == 0)
+    failed = (work["flags"] & Flag.RAISED > 0) & (work["end_ns"] >= work["end_ns"][complete].max(initial=0))
+    return chosen(work, work["start_ns"] <= work["end_ns"][failed].min(initial=LIMIT))
+
+
 def last_progress_ns(records: NDArray[np.void], *, raised: bool) -> int:
-    """The latest instant at which a thread began or ended an interval by itself; 0 without one.
+    """The latest instant at which a thread began or ended something by itself; 0 without one.
 
     An exception ends what was open, which is no progress, and only collectives and their waits have a flag for it. So
     ends do not count if one ended the process (`raised`).
     """
-    kept = records[np.isin(records["kind"], INTERVALS) & (records["flags"] & Flag.RAISED == 0)]
+    work = own_work(records, raised=raised)
+    kept = work[work["flags"] & Flag.RAISED == 0]
     ends_ns = kept["end_ns"][kept["end_ns"] != OPEN]
     return int(max(kept["start_ns"].max(initial=0), 0 if raised else ends_ns.max(initial=0)))
+
+
+def first_begun_ns(records: NDArray[np.void], *, after_ns: int) -> int | None:
+    """The first instant after `after_ns` at which a thread began something by itself; None without one."""
+    work = own_work(records, raised=False)
+    starts_ns = work["start_ns"][(work["flags"] & Flag.RAISED == 0) & (work["start_ns"] > after_ns)]
+    return int(starts_ns.min()) if len(starts_ns) else None
 
 
 def begun_records(records: NDArray[np.void]) -> NDArray[np.void]:
@@ -198,6 +270,13 @@ def begun_records(records: NDArray[np.void]) -> NDArray[np.void]:
     """
     begun = np.flatnonzero(records["kind"])
     return records[: int(begun[-1]) + 1] if len(begun) else records[:0]
+
+
+def _interrupted(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """True for each empty record between two others. A truncated file that grew again has a page of them."""
+    empty = (records["kind"] == 0) & (records["start_ns"] == 0) & (records["end_ns"] == 0)
+    around = np.pad(empty, 1)
+    return np.asarray(empty & ~around[:-2] & ~around[2:])
 
 
 def plausible(records: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -127,6 +127,11 @@ class TraceInfo:
     """Events in the file, including those outside `Trace`: flows, marks, Python calls."""
     lost: str | None = None
     """Parts of the file that could not be read."""
+    num_untimed: int = 0
+    """Events that were left out because a time of theirs is not a number of 64 bits."""
+    has_shapes: bool = False
+    """True if some operator has the shapes of its arguments."""
+    has_strides: bool = False
     groups: tuple[TraceGroup, ...] = ()
     """Process groups; empty if the trace does not list them."""
 
@@ -242,7 +247,9 @@ def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
     columns = {name: (later | columns)[name].astype(column_dtype(name)) for name in (*CODES, *NUMBERS, "start_ns")}
     if len({column.shape for column in columns.values()}) != 1 or columns["start_ns"].ndim != 1:
         raise ValueError("columns of different lengths")
-    header = {"collective": [], "groups": [], **header}
+    shaped, strided = bool(np.isfinite(columns["flops"]).any()), bool((columns["read_bytes"] != UNKNOWN).any())
+    since = {"num_untimed": 0, "has_shapes": shaped, "has_strides": strided}  # as far as an older file shows it
+    header = {"collective": [], "groups": [], **since, **header}
     for name in CODES:
         if len(columns[name]) and not UNKNOWN <= columns[name].min() <= columns[name].max() < len(header[name]):
             raise ValueError(f"a {name} outside its list")

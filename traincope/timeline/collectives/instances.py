@@ -58,7 +58,9 @@ class Instances:
     num_shifted: int
     """Number of windows, channel by channel, whose members began to count at different collectives."""
     complete: Bools
-    """The instance is consistent, and all members of the group are recorded."""
+    """The instance is consistent, and all members of the group are recorded. Of a group whose members torch does not
+    know, nothing shows when they joined: a replica's group has them in other jobs.
+    """
     left_open: Bools
     """Some rank began it and recorded no end: it never waited for it, or has not waited yet."""
     splits: Bools
@@ -195,7 +197,7 @@ def match_instances(timeline: Timeline) -> Instances:
         & (direct | _one_operation(parts, number, count=count))
         & ~shifted
     )
-    complete = (np.bincount(number, minlength=count) >= size) & consistent
+    complete = (np.bincount(number, minlength=count) >= size) & (size > 0) & consistent
     comparable, error_ns = clock_errors(timeline, parts, number, parts_of=parts_of, count=count)
     comparable &= consistent
     transfer_ns = _transfer(parts, number, by_overlap=(seen_late | direct) & comparable, error_ns=error_ns, count=count)

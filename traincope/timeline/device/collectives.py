@@ -14,7 +14,8 @@ import numpy as np
 
 from traincope.arrays import Codes, Ints
 from traincope.events import NO_STEP
-from traincope.ingest.traces.collectives import OPERATOR
+from traincope.ingest.traces.collectives import ANNOTATION_OF, GATHERED, OPERATOR
+from traincope.ingest.traces.recorded_call import SIZES
 from traincope.store.job.manifests import RunInfo
 from traincope.store.side_tables.traces import HOST_OPERATOR, UNKNOWN, Trace, TraceCollective
 from traincope.timeline.device.ranges import NAMED, innermost
@@ -23,8 +24,6 @@ from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.topology import Group
 
-ANNOTATION_OF = re.compile(r"(?:nccl|c10d):+(.*)", re.DOTALL)
-"""Name of an annotation around the launch of a collective."""
 WORLD, UNKNOWN_AXIS = "world", "unknown"
 DEFAULT_GROUPS = frozenset({"default_pg", "default_group"})
 MESH = "mesh_"
@@ -38,7 +37,7 @@ OPERATIONS = (
     ("all_reduce", ("allreduce", "crossdevicereduce")),
     ("all_gather", ("allgather",)),
     ("reduce_scatter", ("reducescatter",)),
-    ("all_to_all", ("alltoall",)),
+    ("all_to_all", ("alltoall", "all2all", "dispatch", "combine")),
     (SEND_RECV, ("sendrecv", "send", "recv")),
     ("broadcast", ("broadcast",)),
     ("barrier", ("barrier",)),
@@ -89,7 +88,8 @@ def device_collectives(
     sends = sends[np.lexsort((trace.correlation[works.row[sends]], works.launched_ns[sends]))]
     known = _metadata(trace, works, sends)
     stated = [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
-    operation = list(map(_operation, stated, _annotations(trace, works, sends), _kernels(trace, works, sends)))
+    around = _around(trace, works, sends, named=ANNOTATION_OF)
+    operation = list(map(_operation, stated, _annotations(trace, around), _kernels(trace, works, sends)))
     step = steps.launched_in(works.launched_ns[sends])
     window = np.maximum(step, 0)
     cached = functools.cache(functools.partial(_identity, rank=rank, info=info))
@@ -103,12 +103,14 @@ def device_collectives(
         work=sends,
         group=group,
         operation=np.array([operations.index(each) for each in operation], dtype=np.int64),
-        num_bytes=np.array(list(map(_num_bytes, operation, stated)), dtype=np.int64),
+        num_bytes=np.array(
+            list(map(_num_bytes, operation, stated, _sizes(trace, works, sends, around))), dtype=np.int64
+        ),
         window=window,
         sequence=_counts(group, window),
         groups=tuple(
-            Group(number=number, key=key, axis=axis, rule=rule, ranks=ranks)
-            for number, (key, axis, rule, ranks) in enumerate(groups)
+            Group(number=number, key=key, axis=axis, rule=rule, ranks=ranks, matched=matched)
+            for number, (key, axis, rule, ranks, matched) in enumerate(groups)
         ),
         operations=operations,
     )
@@ -122,11 +124,24 @@ def _metadata(trace: Trace, works: Works, sends: Ints) -> Codes:
     return np.where((known != UNKNOWN) | (at == ABSENT), known, np.append(trace.collective, UNKNOWN)[at])
 
 
-def _annotations(trace: Trace, works: Works, sends: Ints) -> list[str]:
-    """Return the operation by the annotation around each launch; empty without one."""
+def _around(trace: Trace, works: Works, sends: Ints, *, named: re.Pattern[str]) -> Ints:
+    """Return the row of the innermost range of such a name around each launch; ABSENT without one."""
+    matches = np.array([named.fullmatch(name) is not None for name in trace.names] or [False])
+    return innermost(trace, trace.of_category(*NAMED) & matches[trace.name], works, sends)
+
+
+def _annotations(trace: Trace, around: Ints) -> list[str]:
+    """Return the operation by each annotation; empty without one."""
     named = [match[1] if (match := ANNOTATION_OF.fullmatch(name)) else "" for name in trace.names]
-    at = innermost(trace, trace.of_category(*NAMED) & np.array(list(map(bool, named)))[trace.name], works, sends)
-    return ["" if row == ABSENT else named[trace.name[row]] for row in at.tolist()]
+    return ["" if row == ABSENT else named[trace.name[row]] for row in around.tolist()]
+
+
+def _sizes(trace: Trace, works: Works, sends: Ints, around: Ints) -> list[TraceCollective | None]:
+    """Return the sizes by the recorded shapes around each launch: an operator that gathers has those of its output."""
+    gathered = _around(trace, works, sends, named=GATHERED)
+    row = np.where(gathered == ABSENT, around, gathered)
+    known = np.where(row == ABSENT, UNKNOWN, np.append(trace.collective, UNKNOWN)[row])
+    return [trace.collectives[at] if at != UNKNOWN else None for at in known.tolist()]
 
 
 def _kernels(trace: Trace, works: Works, sends: Ints) -> list[str]:
@@ -175,12 +190,13 @@ def _can_match(operation: str, step: int, steps: DeviceSteps, stated: TraceColle
 
 def _identity(
     group: _StatedGroup | None, *, matched: bool, rank: int, info: RunInfo
-) -> tuple[str, str, str, tuple[int, ...]]:
-    """Return key, axis, rule and ranks of a group. The key of an unmatched one is the rank's own, so that no other rank
-    has a part in its instances.
+) -> tuple[str, str, str, tuple[int, ...], bool]:
+    """Return key, axis, rule and ranks of a group, and whether it is matched.
+
+    The key of an unmatched one is the rank's own, so that no other rank has a part in its instances.
     """
     if group is None:
-        return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN)
+        return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN), False
     everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
     if axis_given := given.get(group.name) or given.get(group.description):
         axis, rule = str(axis_given), "told"
@@ -193,8 +209,8 @@ def _identity(
     members = group.ranks or (everyone if group.size in (None, info.world_size) else (rank, UNKNOWN))
     key = f"{group.name or ''}:{','.join(map(str, members))}"
     if matched:
-        return key, axis, rule, members
-    return f"{key}, rank {rank}", axis, rule, members if len(members) > 1 else (rank, UNKNOWN)
+        return key, axis, rule, members, True
+    return f"{key}, rank {rank}", axis, rule, members if len(members) > 1 else (rank, UNKNOWN), False
 
 
 def _operation(stated: TraceCollective | None, annotation: str, kernel: str) -> str:
@@ -207,9 +223,15 @@ def _operation(stated: TraceCollective | None, annotation: str, kernel: str) -> 
     return OTHER
 
 
-def _num_bytes(operation: str, stated: TraceCollective | None) -> int:
-    if stated is None or stated.dtype is None:
+def _num_bytes(operation: str, stated: TraceCollective | None, by_shapes: TraceCollective | None) -> int:
+    """Bytes that a collective states, otherwise those of the shapes around it; 0 if both are unknown."""
+    return _bytes_of(operation, stated) or _bytes_of(operation, by_shapes)
+
+
+def _bytes_of(operation: str, known: TraceCollective | None) -> int:
+    if known is None or known.dtype is None:
         return 0
-    elements = stated.out_elements if operation in GATHERS else stated.in_elements
-    dtype = stated.dtype.lower().removeprefix("c10::").replace("_", "")
-    return min(elements or 0, MAX_ELEMENTS) * (1 if "float8" in dtype else ITEM_BYTES.get(dtype, 0))
+    elements = known.out_elements if operation in GATHERS else known.in_elements
+    dtype = known.dtype.lower().removeprefix("c10::").replace("_", "")
+    size = 1 if "float8" in dtype else ITEM_BYTES.get(dtype) or SIZES.get(known.dtype, 0)
+    return min(elements or 0, MAX_ELEMENTS) * size

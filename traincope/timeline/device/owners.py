@@ -62,11 +62,15 @@ def _owner(borders: Ints, works: Works, chosen: Bools) -> Ints:
 
 
 def _idle(works: Works, activities: Ranges, times_ns: Ints) -> Ints:
-    """Return the phase that owns idle time from each instant on; NONE if no work follows."""
+    """Return the phase that owns idle time from each instant on.
+
+    NONE: no work follows, or one without its launch, or a thread without a GPU does something unknown.
+    """
     following = works.next_from(times_ns)
-    thread = np.append(works.thread, NO_CALL)[following]
-    launched_ns = np.append(works.launched_ns, 0)[following]
-    result = np.where(following < len(works), Phase.LAUNCH_GAP, Phase.NONE)
+    last_thread, last_ns = (works.thread[0], AFTER_ALL_NS) if works.on_host else (NO_CALL, 0)
+    thread = np.append(works.thread, last_thread)[following]
+    launched_ns = np.append(works.launched_ns, last_ns)[following]
+    result = np.where(np.append(works.call, NO_CALL)[following] == NO_CALL, Phase.NONE, Phase.LAUNCH_GAP)
     for lane in np.unique(thread[thread != NO_CALL]).tolist():
         before = np.flatnonzero((thread == lane) & (times_ns < launched_ns))
         at = activities.innermost(lane, times_ns[before])

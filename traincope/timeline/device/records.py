@@ -18,20 +18,22 @@ from traincope.timeline.device.owners import Owned, owned
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
-from traincope.timeline.device.steps import DeviceSteps
-from traincope.timeline.device.traced import traced_gpus
+from traincope.timeline.device.steps import DeviceSteps, marked_again
+from traincope.timeline.device.traced import traced, why_no_steps
 from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD
 from traincope.topology import Group
+from traincope.units import numbers
 
 NAMES = tuple(phase.name.lower().replace("_", " ") for phase in Phase)
 """The first names of each rank: the name of a phase's record is the number of the phase."""
 
 
 def with_device_records(run: RunRecords, traces: Mapping[int, Sequence[Trace]]) -> RunRecords:
-    """Give each rank of imported traces the records of its GPU. Ranks without works of a GPU, or without steps, keep
-    none. A table of operations has the records itself.
+    """Give each rank of imported traces the records of its GPU, or of its host without one.
+
+    Ranks without steps keep none. A table of operations has the records itself.
     """
     if not run.info.imported or run.operations is not None:
         return run
@@ -56,13 +58,20 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
     names, groups = _Names(list(NAMES)), list[Group]()
     parts: dict[str, list[NDArray[np.void]]] = {TRAINING_THREAD: [], HOST_THREAD: []}
     problems = list(rank.problems)
-    for gpu in traced_gpus(traces, rank=rank.rank, marker=info.settings.get("step_marker")):
+    marker = info.settings.get("step_marker")
+    for gpu in traced(traces, rank=rank.rank, marker=marker):
         trace, kernels, steps = gpu.trace, gpu.works, gpu.steps
         if not gpu.has_steps:
+            problems.append(why_no_steps(gpu, marker=marker))
             continue
         if gpu.problem is not None:
             problems.append(gpu.problem)
             continue
+        if marker is None and (again := marked_again(trace)):
+            problems.append(
+                f"{trace.info.source} of rank {rank.rank} marks {numbers(again, 'step')} again after the end: two "
+                "profiles are in one file, and only the first one's steps count"
+            )
         found = device_collectives(trace, kernels, steps, rank=rank.rank, info=info)
         first = len(groups)
         groups += [replace(group, number=first + group.number) for group in found.groups]
@@ -72,7 +81,8 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
         phase = phases(trace, kernels)
         parts[TRAINING_THREAD].append(_flops(trace, kernels, steps, phase=phase, names=names))
         parts[TRAINING_THREAD].append(_actions(trace, kernels, steps, phase=phase, names=names))
-        parts[HOST_THREAD].append(_activities(trace, kernels, steps))
+        if not kernels.on_host:
+            parts[HOST_THREAD].append(_activities(trace, kernels, steps))
     segments = tuple(
         SegmentRecords(thread=thread, index=0, records=_sorted(records), lost_bytes=0)
         for thread, records in parts.items()

@@ -12,7 +12,7 @@ from traincope.arrays import Ints
 from traincope.events import NO_STEP
 from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.ranges import NAMED
-from traincope.timeline.device.works import Works, compute_stream
+from traincope.timeline.device.works import NO_CALL, Works, compute_stream
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*", re.DOTALL)
@@ -48,10 +48,12 @@ def device_steps(trace: Trace, works: Works, *, marker: str | None = None) -> De
     """Find the steps by the ranges named `marker`; without it by the profiler's marks, otherwise by the optimizer's
     steps. They may be absent.
     """
-    number, begin_ns, end_ns = _marked(trace) if marker is None else _named_alike(trace, marker)
+    number, rows = _marked(trace) if marker is None else _named_alike(trace, marker)
+    begin_ns, end_ns = trace.start_ns[rows], trace.end_ns[rows]
     guessed = not len(number) and marker is None
     if guessed:
-        number, begin_ns, end_ns = _between_optimizer_steps(trace)
+        ends = trace.end_ns[_optimizer_steps(trace)]
+        number, begin_ns, end_ns = np.arange(1, max(len(ends), 1)), ends[:-1], ends[1:]
     last = len(number) - 1
     adjacent = np.append(number[1:] == number[:-1] + 1, False)[: last + 1]
     following_ns = np.where(adjacent, np.append(begin_ns[1:], 0)[: last + 1], end_ns)
@@ -74,30 +76,50 @@ def _done_ns(trace: Trace, works: Works, times_ns: Ints) -> Ints:
     return done_ns
 
 
-def _marked(trace: Trace) -> tuple[Ints, Ints, Ints]:
-    """Number, begin and end of the profiler's steps. Of two marks with one number, the first counts."""
+def stepping_thread(trace: Trace, *, marker: str | None = None) -> int:
+    """Return the lane of the thread that marks the steps or runs the optimizer; NO_CALL without steps."""
+    _, rows = _marked(trace) if marker is None else _named_alike(trace, marker)
+    if not len(rows) and marker is None:
+        rows = _optimizer_steps(trace)
+    return int(trace.lane[rows[0]]) if len(rows) else NO_CALL
+
+
+def marked_again(trace: Trace) -> tuple[int, ...]:
+    """Return the steps that the profiler marks again after their end, as in a file of two profiles."""
+    every, rows = _marks(trace)
+    number, first = _marked(trace)
+    ends_ns = dict(zip(number.tolist(), trace.end_ns[first].tolist(), strict=True))
+    pairs = zip(every.tolist(), trace.start_ns[rows].tolist(), strict=True)
+    return tuple(sorted({each for each, start_ns in pairs if start_ns >= ends_ns[each]}))
+
+
+def _marks(trace: Trace) -> tuple[Ints, Ints]:
+    """Number and row of each of the profiler's marks."""
     matches = map(PROFILER_STEP.fullmatch, (*trace.names, ""))
     of_name = np.array([int(match[1]) if match else NO_STEP for match in matches], dtype=np.int64)
     rows = np.flatnonzero(trace.of_category(*NAMED) & (of_name[trace.name] != NO_STEP))
-    number, first = np.unique(of_name[trace.name[rows]], return_index=True)
+    return of_name[trace.name[rows]], rows
+
+
+def _marked(trace: Trace) -> tuple[Ints, Ints]:
+    """Number and row of the profiler's steps. Of two marks with one number, the first counts."""
+    every, rows = _marks(trace)
+    number, first = np.unique(every, return_index=True)
     in_order = np.argsort(trace.start_ns[rows[first]], kind="stable")
-    rows = rows[first][in_order]
-    return number[in_order], trace.start_ns[rows], trace.end_ns[rows]
+    return number[in_order], rows[first][in_order]
 
 
-def _named_alike(trace: Trace, marker: str) -> tuple[Ints, Ints, Ints]:
-    """Number, begin and end of the ranges of this name, from 1 on. One inside another does not count."""
+def _named_alike(trace: Trace, marker: str) -> tuple[Ints, Ints]:
+    """Number, from 1 on, and row of the ranges of this name. One inside another does not count."""
     rows = np.flatnonzero(trace.of_category(*NAMED) & np.array([name == marker for name in trace.names])[trace.name])
     reach = np.maximum.accumulate(trace.end_ns[rows])
     rows = rows[np.append(True, trace.start_ns[rows][1:] >= reach[:-1])[: len(rows)]]
-    return np.arange(1, len(rows) + 1), trace.start_ns[rows], trace.end_ns[rows]
+    return np.arange(1, len(rows) + 1), rows
 
 
-def _between_optimizer_steps(trace: Trace) -> tuple[Ints, Ints, Ints]:
-    """Number, begin and end of the times from one optimizer's step to the next. Of several optimizers, the one that
-    steps last decides.
-    """
+def _optimizer_steps(trace: Trace) -> Ints:
+    """Rows of the optimizer's steps. Of several optimizers, those of the one that steps last."""
     optimizers = np.array([OPTIMIZER_STEP.fullmatch(name) is not None for name in trace.names] or [False])
     rows = np.flatnonzero(trace.of_category(*NAMED) & optimizers[trace.name])
-    ends = trace.end_ns[rows[trace.name[rows] == trace.name[rows[-1:]]]]
-    return np.arange(1, max(len(ends), 1)), ends[:-1], ends[1:]
+    last: Ints = rows[trace.name[rows] == trace.name[rows[-1:]]]
+    return last

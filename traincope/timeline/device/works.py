@@ -1,4 +1,7 @@
-"""Works of one GPU in a trace: its kernels and copies, each with the host's call that launched it."""
+"""Works of one GPU in a trace: its kernels and copies, each with the host's call that launched it.
+
+Without a GPU, the works are the operators of the training thread (`timeline.device.traced`).
+"""
 
 from dataclasses import dataclass
 
@@ -6,17 +9,18 @@ import numpy as np
 
 from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
 from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
+from traincope.timeline.device.communication_kernels import communication_library
 
-COMMUNICATION = ("nccl", "rccl", "cross_device_reduce")
-"""Words anywhere in a communication kernel's name, in any case."""
-RUNTIME = ("cuda_runtime", "cuda_driver")
-"""Categories of the host's calls. ROCm's profiler uses them too."""
+RUNTIME = tuple(
+    f"{device}_{layer}" for device in ("cuda", "xpu", "privateuse1", "mtia") for layer in ("runtime", "driver")
+)
+"""Categories of the host's calls. ROCm's profiler uses those of CUDA."""
 NO_CALL = -1
 
 
 def is_communication(trace: Trace) -> Bools:
     """Mark the communication kernels of a trace."""
-    named = np.array([any(word in name.lower() for word in COMMUNICATION) for name in trace.names] or [False])
+    named = np.array([communication_library(name) is not None for name in trace.names] or [False])
     chosen: Bools = trace.of_category(KERNEL) & named[trace.name]
     return chosen
 
@@ -49,7 +53,7 @@ class Works:
     returned_ns: Ints
     """End of the launching call. Without one, the same as `launched_ns`."""
     thread: Ints
-    """Lane of the launching thread; NO_CALL without one."""
+    """Lane of the launching thread; NO_CALL without one. That of the training for works of the host itself."""
     compute: Bools
     communication: Bools
 
@@ -59,6 +63,11 @@ class Works:
     @property
     def memory(self) -> Bools:
         return ~self.compute & ~self.communication
+
+    @property
+    def on_host(self) -> bool:
+        """Return whether these are operators of a trace without a GPU (`timeline.device.traced`)."""
+        return len(self) > 0 and bool(((self.call == NO_CALL) & (self.thread != NO_CALL)).all())
 
     def next_from(self, times_ns: Ints) -> Ints:
         """Return, for each instant, the work that starts next, at it or later; `len(self)` without one."""
@@ -115,6 +124,12 @@ def _calls(trace: Trace, correlation: Ints) -> Ints:
     known = trace.correlation[by_correlation]
     at = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
     return np.where(known[at] == correlation, by_correlation[at], NO_CALL)
+
+
+def has_launches(trace: Trace) -> bool:
+    """Return whether the trace has the call that launched some work. Without one, no idle time has a known cause."""
+    works_of = trace.correlation[trace.of_category(KERNEL, *MEMORY)]
+    return bool((_calls(trace, works_of) != NO_CALL).any())
 
 
 def compute_stream(trace: Trace, works: Works) -> int:

@@ -6,10 +6,11 @@ from functools import partial
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, Diff, TermChange, diff
+from traincope.analysis import Analysis, Diff, Judgement, TermChange, diff
 from traincope.analysis.diff.diff import Basis
 from traincope.analysis.diff.series import step_series
-from traincope.report.text.diff import diff_document, other_clocks, sampled_terms
+from traincope.analysis.diff.significance import BLOCKS
+from traincope.report.text.diff import diff_document, needed, other_clocks, sampled_terms
 from traincope.report.text.layout.forms import Form
 from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, plain, section, table
@@ -17,6 +18,7 @@ from traincope.viewer.numbers import DIFF, number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 OTHER = "other"
+NOT_TESTED = Judgement.NOT_TESTED.value
 MAX_SETTINGS = 100
 
 
@@ -59,7 +61,12 @@ Line = list[Component | str]
 def _answer(result: Diff) -> Iterator[Line]:
     """The comparison in words, with its evidence."""
     value = partial(number, diff_document(result), command=DIFF)
-    if result.basis is Basis.SHARE:
+    if result.judgement is Judgement.NOT_TESTED:
+        yield [
+            f"not tested, {needed(result.step, result)}: a step takes ",
+            value("step", "change_ratio", form="more_share"),
+        ]
+    elif result.basis is Basis.SHARE:
         yield [f"{result.judgement.value}: only shares of a step are compared"]
     else:
         yield [f"{result.judgement.value}: a step takes ", value("step", "change_ratio", form="more_share")]
@@ -81,8 +88,8 @@ def _answer(result: Diff) -> Iterator[Line]:
 
 def _sizes(result: Diff) -> Line:
     value = partial(number, diff_document(result), command=DIFF, form="count")
-    blocks = f"; compared in blocks of {result.block_steps} because neighbours correlate" * (result.block_steps > 1)
-    return ["steps of this run: ", value("after", "steps"), ", of the other: ", value("before", "steps"), blocks]
+    tested = f"; each run is compared in {BLOCKS} blocks of consecutive steps" * (result.step.p is not None)
+    return ["steps of this run: ", value("after", "steps"), ", of the other: ", value("before", "steps"), tested]
 
 
 def _basis(result: Diff) -> str:
@@ -106,13 +113,19 @@ def _terms(result: Diff) -> Component:
             value(*path, "after", form=unsigned),
             value(*path, "before", form=unsigned),
             value(*path, "change", form=signed),
-            value(*path, "p", form="probability"),
-            "changed" if moved.evident else "no evidence of a change",
+            value(*path, "p", form="probability") if moved.p is not None else NOT_TESTED,
+            _verdict(moved, result),
         ]
         for moved, path in places
         if moved.before or moved.after
     ]
     return table(("term", "this run", "other run", "change", "p", "verdict"), rows)
+
+
+def _verdict(moved: TermChange, result: Diff) -> str:
+    if moved.p is None:
+        return needed(moved, result)
+    return "changed" if moved.evident else "no evidence of a change"
 
 
 def _name(moved: TermChange) -> str:

@@ -90,19 +90,15 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
     value = partial(number, document(chosen, plan), command=PLAN)
     tiles = [
         tile("GPUs", value("ranks", form="count")),
-        tile(
-            "MFU",
-            [value("worst_mfu", form="share"), " to ", value("best_mfu", form="share")],
-            note="from no overlap of communication to full overlap",
-        ),
-        tile("step time", [value("best_seconds", form="seconds"), " to ", value("worst_seconds", form="seconds")]),
+        tile("MFU", value("expected_mfu", form="share"), note="an estimate without known bounds"),
+        tile("step time", value("expected_seconds", form="seconds")),
         tile("pipeline bubble", value("bubble_ratio", form="share")),
         tile("largest rank", value("largest_bytes", form="size"), note="fits" if plan.fits else "does not fit"),
         tile("tokens per step", value("tokens_per_step", form="count")),
         tile(
             "cost",
-            [value("price", 0, form="count"), " to ", value("price", 1, form="count")],
-            note=" to ".join(f"{each:,.0f}" for each in hours(chosen, plan)) + " GPU-hours",
+            value("price", form="count"),
+            note=f"{hours(chosen, plan):,.0f} GPU-hours",
         ),
     ]
     rows = [[axis, value("axis_seconds", axis, form="seconds")] for axis in plan.axis_seconds]

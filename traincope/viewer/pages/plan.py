@@ -169,6 +169,7 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
     if answer["measured"] is not None:
         yield html.P(plain(f"Measured rates of {answer['measured']}."), className="caption")
     yield from (absent(f"Caveat: {caveat}.") for caveat in answer["caveats"] if at == 0)
+    yield absent(f"Such predictions were compared with {answer['checked']}.")
     rows = [_row(asked.view, answer, place, at, value) for place in range(len(answer["ranked"]))]
     fit = f"{count(answer['num_fitting'], 'layout')} fit; a click chooses one"
     yield html.Div(

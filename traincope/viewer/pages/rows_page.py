@@ -8,6 +8,7 @@ from dash.development.base_component import Component
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.schema import Finding
 from traincope.report.text.job_summary import stands_on
+from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import where
 from traincope.units import count, duration, share
 from traincope.viewer.components import absent, plain, section, table
@@ -83,7 +84,7 @@ def _tiles(summary: SummaryDocument) -> list[Component]:
 
 def _finding(view: View, finding: Finding, at: int) -> Component:
     gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f"; estimated gain {share(gain)}"
+    saves = "" if gain is None else f"; estimated gain {bound(finding)}{share(gain)}"
     return html.Article(
         [
             html.H3(f"{at}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),

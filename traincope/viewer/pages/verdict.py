@@ -9,6 +9,7 @@ from traincope.figures.efficiency.waterfall import waterfall
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document, Finding
 from traincope.report.text.sections.all_steps import error_notes
+from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
@@ -67,7 +68,7 @@ def _finding(asked: Asked, finding: Finding, at: int) -> Component:
     scope: list[Component | str] = [plain(f"{where(finding)}; confidence {finding['confidence']}")]
     if finding["estimated_gain_ratio"] is not None:
         gain = number(asked.document, "verdict", at, "estimated_gain_ratio", form="share")
-        scope.extend(["; estimated gain ", gain, *_worth(asked.document, at)])
+        scope.extend([f"; estimated gain {bound(finding)}", gain, *_worth(asked.document, at)])
     parts: list[Component] = [
         html.H3(f"{at + 1}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
         html.P(scope, className="facts"),

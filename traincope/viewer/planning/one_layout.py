@@ -221,17 +221,15 @@ def document(chosen: Mapping[str, str], plan: Prediction) -> Mapping[str, object
     price = _number(chosen, "price")
     return {
         **asdict(plan),
-        "best_seconds": plan.best_seconds,
-        "worst_seconds": plan.worst_seconds,
-        "best_mfu": plan.best_mfu,
-        "worst_mfu": plan.worst_mfu,
+        "expected_seconds": plan.expected_seconds,
+        "expected_mfu": plan.expected_mfu,
         "axis_seconds": dict(plan.axis_seconds),
         "largest_bytes": max(rank.total for rank in plan.memory),
-        "device_hours": list(hours(chosen, plan)),
-        "price": [each * price for each in hours(chosen, plan)],
+        "device_hours": hours(chosen, plan),
+        "price": hours(chosen, plan) * price,
     }
 
 
-def hours(chosen: Mapping[str, str], plan: Prediction) -> tuple[float, float]:
-    """GPU-hours of the whole training, lowest and highest."""
+def hours(chosen: Mapping[str, str], plan: Prediction) -> float:
+    """GPU-hours of the whole training."""
     return plan.device_hours(_number(chosen, "billions") * 1e9)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,12 @@ def attempt(
     data: torch.Tensor = DATA,
     evaluate: bool = False,
     back: tuple[int, int] | None = None,
+    passed: int = 0,
 ) -> None:
     """Train one step per number of a batch. The run ends without its last step's end, as one that is killed.
 
-    `back`: the batch after which the training goes back, and to which step.
+    `back`: the batch after which the training goes back, and to which step. `passed`: number of first batches that are
+    fetched and not trained.
     """
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
@@ -40,7 +43,7 @@ def attempt(
     with traincope.run(run, agent=False) as recorded:
         if resumed is not None:
             traincope.event("resumed", step=resumed)
-        for number, (inputs,) in zip(batches, loader, strict=True):
+        for number, (inputs,) in islice(zip(batches, loader, strict=True), passed, None):
             loss = model(inputs).square().mean()
             loss.backward()
             optimizer.step()
@@ -62,13 +65,33 @@ def order(run: Path) -> Continuation:
     assert analysis.data_order is not None
     (found,) = analysis.data_order.continuations
     wrong = [fault for fault in analysis.faults if fault.kind in (FaultKind.DATA_FED_AGAIN, FaultKind.DATA_SKIPPED)]
-    assert [fault.what for fault in wrong] == ([found.what] if found.order not in (None, Order.RIGHT) else [])
+    assert [fault.what for fault in wrong] == ([found.what] if found.order in (Order.FED_AGAIN, Order.SKIPPED) else [])
+    findings = [each for each in analysis.verdict if each.kind == "data_order"]
+    assert [found.what in each.evidence for each in findings] == [True] * (found.order not in (None, Order.RIGHT))
     return found
 
 
 def answer(run: Path) -> tuple[Order | None, int | None, int | None, int | None]:
     found = order(run)
     return found.order, found.num_batches, found.first_step, found.last_step
+
+
+@pytest.mark.parametrize(
+    ("passed", "ahead", "expected"),
+    [
+        (4, 0, (None, None, None, None)),
+        (8, 0, (Order.SKIPPED, 4, 5, 8)),
+        (6, 2, (None, None, None, None)),
+        (10, 2, (Order.SKIPPED, 4, 5, 8)),
+    ],
+)
+def test_batches_that_are_passed_over_and_were_never_trained_are_counted(
+    tmp_path: Path, passed: int, ahead: int, expected: tuple[object, ...]
+) -> None:
+    """The attempt before trained 4 steps, and fetched nothing later. `ahead`: batches that both fetch ahead."""
+    attempt(tmp_path, range(ahead + 4), passed=ahead)
+    attempt(tmp_path, range(16), resumed=4, passed=passed)
+    assert answer(tmp_path) == expected
 
 
 @pytest.mark.parametrize("evaluate", [False, True])
@@ -82,7 +105,9 @@ def answer(run: Path) -> tuple[Order | None, int | None, int | None, int | None]
         (6, range(5, 9), (Order.FED_AGAIN, 1, 6, 6)),
         (6, range(6, 9), (None, None, None, None)),
         (4, range(8, 12), (None, None, None, None)),
-        (4, (5, 4, 7, 6), (None, None, None, None)),
+        (4, (5, 4, 7, 6), (Order.REORDERED, 2, 5, 6)),
+        (6, (2, 3, 4, 9, 8), (Order.FED_AGAIN, 3, 3, 5)),
+        (6, (9, 2, 8), (None, None, None, None)),
     ],
 )
 def test_batches_fed_again_and_skipped_are_named(

@@ -125,4 +125,4 @@ def test_two_ranks_have_two_gpus() -> None:
 
 def test_hardware_events_are_not_marks_as_well() -> None:
     run: Timeline = timeline(watched(0, (10, "gpu xid", {"xid": 31}), (11, "my own", {"xid": 31})))
-    assert [mark.what for mark in marks(run)] == ['my own {"gpu": "GPU-1", "xid": 31}']
+    assert [mark.what for mark in marks(run)] == ["my own: xid 31, gpu GPU-1"]

@@ -19,12 +19,16 @@ from tests.analysis.faults.hangs.test_stops import (
     steps,
     waiting,
 )
-from tests.timeline.build import Row, clock, collective, group, phase, rank, step
+from tests.timeline.build import Row, clock, collective, group, phase, rank, run, step
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.hangs.aborts import with_aborted
+from traincope.analysis.faults.hangs.evidence.calls import latest_calls
+from traincope.analysis.faults.hangs.mismatches import Mismatch
 from traincope.events import OPEN, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.job.flight import Flight, FlightEntry
+from traincope.timeline import build_timeline
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -190,6 +194,16 @@ def test_a_rank_that_ended_with_fewer_collectives_left_one_out(size: int, issued
         )
 
 
+@pytest.mark.parametrize(("size", "culprits"), [(3, [(0,)]), (4, [(0,)]), (2, [])])
+def test_a_rank_that_issued_one_more_than_most_is_named_or_none(size: int, culprits: list[tuple[int, ...]]) -> None:
+    """Rank 0 waits in a collective that it alone issues after those of its last step; all others have ended well."""
+    one_more = flight(size, (*HABIT, ("0", "barrier", 0)), complete=2)
+    waiting_alone = light(0, WAITING, of=one_more, size=size)
+    result = analysis(waiting_alone, *(left(at, size, counts={"0": 12}) for at in range(1, size)))
+    assert [hang.culprits for hang in result.hangs if hang.kind is HangKind.MISMATCH] == culprits
+    assert not {rank for hang in result.hangs for rank in hang.culprits} - {0}
+
+
 def test_a_rank_that_ended_a_step_early_left_none_out() -> None:
     early = left(1, 2, counts={"0": 10}, num_steps=NUM_STEPS)
     assert not any(hang.kind is HangKind.MISMATCH for hang in analysis(ended(0, 2, aborted=False), early).hangs)
@@ -238,14 +252,52 @@ def test_a_rank_that_aborted_is_not_named_without_the_flight_recorders_of_all_ot
     assert not any(hang.culprits for hang in analysis(*ranks[:3], silent).hangs)
 
 
-def ended(number: int, size: int, *, aborted: bool) -> RankRecords:
+@pytest.mark.parametrize(("last_backward", "culprits"), [(False, [(1,)]), (True, [])])
+def test_a_rank_that_aborted_without_a_stack_is_named_if_its_step_lacks_a_phase(
+    last_backward: bool, culprits: list[tuple[int, ...]]
+) -> None:
+    """Otherwise its abort may have any cause."""
+    backwards = [phase(Phase.BACKWARD, at * STEP_NS, at * STEP_NS + MS, at=at) for at in range(NUM_STEPS + 1)]
+    of_aborted = backwards if last_backward else backwards[:-1]
+    no_stack = {"fatal": "Fatal Python error: Aborted\n\nNo stack: the agent saw that the signal ended the process.\n"}
+    made = [ended(at, 3, aborted=at == 1, rows=of_aborted if at == 1 else backwards) for at in range(3)]
+    made[1] = replace(made[1], info=replace(made[1].info, signals=no_stack))
+    found = [hang for hang in analysis(*made).hangs if hang.kind is HangKind.MISMATCH]
+    assert [hang.culprits for hang in found] == culprits
+    for hang in found:
+        assert hang.confidence == MEDIUM
+        assert "rank 1 aborted in a step without its backward, and all others did the same" in hang.evidence
+
+
+@pytest.mark.parametrize(("aborted_in", "culprits"), [(2, (1,)), (3, (2,)), (4, ())])
+def test_the_step_in_which_a_rank_aborted_decides_between_two_others(
+    aborted_in: int, culprits: tuple[int, ...]
+) -> None:
+    """Rank 2 sums up one number after step 2, and rank 1 goes on to the gradients of step 3."""
+    world = group("dp", 0, 1, 2, key="0")
+    issued = {1: (3, 4096), 2: (2, 4)}
+    ranks = []
+    for number in range(3):
+        at, num_bytes = issued.get(number, (aborted_in, 0))
+        one = collective(at * STEP_NS, OPEN, name="all_reduce", at=at, num_bytes=num_bytes)
+        rows = [*(step(n, n * STEP_NS, (n + 1) * STEP_NS) for n in range(at)), step(at, at * STEP_NS, OPEN)]
+        made = rank(number, *rows, *([one] if num_bytes else []), groups=[world], ending=None)
+        signals = {} if num_bytes else {"fatal": "Fatal Python error: Aborted\n"}
+        ranks.append(replace(made, info=replace(made.info, signals=signals)))
+    timeline = build_timeline(run(*ranks))
+    calls = {number: each.calls[-1] for number, each in latest_calls(timeline).items() if each.calls}
+    mismatch = Mismatch(calls=calls, culprits=(), shifted=False, reference="")
+    assert with_aborted(timeline, mismatch).culprits == culprits
+
+
+def ended(number: int, size: int, *, aborted: bool, rows: Sequence[Row] = ()) -> RankRecords:
     """A rank that aborted inside gloo, or that lost its connection and wrote its flight recorder before."""
     if aborted:
-        made = light(number, "", of=None, size=size)
+        made = light(number, "", of=None, size=size, clocks=rows)
         fatal = {"fatal": f"Fatal Python error: Aborted\n\n{OTHER_THREAD}"}
         return replace(made, looks=(), info=replace(made.info, signals=fatal))
     written_ns = LAST_NS + 5 * MS
-    clocks = [Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)]
+    clocks = [*rows, Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)]
     made = light(number, "", of=replace(waits(size), at_ns=written_ns), size=size, clocks=clocks)
     return replace(made, looks=(), info=replace(made.info, ending="RuntimeError"))
 
@@ -320,6 +372,15 @@ def test_of_two_ranks_that_wait_inside_of_autograd_the_one_that_left_its_habit_i
     odd = flight(2, (("7", "all_reduce", 64),), complete=0)
     hang = only(light(0, IN_BACKWARD, of=waits()), light(1, IN_BACKWARD, of=odd))
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), MEDIUM)
+
+
+def test_garbage_that_a_dying_process_collects_makes_no_answer_old() -> None:
+    """A time-out of gloo ended rank 0 a minute after it wrote its answer."""
+    collected = phase(Phase.GC, SEEN_NS + 60_000 * MS, SEEN_NS + 60_001 * MS, at=NUM_STEPS)
+    waited = light(0, IN_BACKWARD, of=waits(), clocks=[collected])
+    dead = replace(waited, info=replace(waited.info, ending="RuntimeError"))
+    hang = only(dead, light(1, FAULTY, of=flight(2, (), complete=0)))
+    assert (hang.kind, hang.culprits, hang.collective) == (HangKind.STUCK, (1,), "all_reduce")
 
 
 def test_an_answer_from_before_the_last_progress_is_not_used() -> None:

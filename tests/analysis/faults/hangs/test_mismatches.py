@@ -12,6 +12,7 @@ from tests.timeline.build import Row, collective, group, message, phase, rank, r
 from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.hangs import mismatches
+from traincope.analysis.faults.hangs.hang import Differs
 from traincope.analysis.faults.hangs.hangs import completed_mismatches
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
@@ -78,6 +79,20 @@ def test_the_majority_is_the_reference(form: Form) -> None:
     analysis = analyze(build_timeline(run(*ranks)))
     assert (analysis.verdict[0].kind, analysis.verdict[0].ranks) == (FindingKind.MISMATCH, (2,))
     assert [fault.ranks for fault in analysis.faults if fault.kind is FaultKind.MISMATCH] == [(2,)]
+
+
+@pytest.mark.parametrize(("num_bytes", "differs"), [(8 * BYTES, Differs.SIZE), (2 * BYTES, Differs.OPERATION)])
+def test_a_size_that_is_usual_elsewhere_in_the_step_is_another_collective(num_bytes: int, differs: Differs) -> None:
+    """Each step reduces gradients of one size, then of another. In the last one, rank 2 begins with `num_bytes`."""
+    usual = (("all_reduce", BYTES), ("all_reduce", 2 * BYTES))
+    last = {NUM_STEPS - 1: (("all_reduce", num_bytes), usual[1])}
+    ranks = [
+        training(number, dict.fromkeys(range(NUM_STEPS), usual) | (last if number == 2 else {}), groups=dp(3))
+        for number in range(3)
+    ]
+    ended = [looked(replace(each, info=replace(each.info, ending=None))) for each in ranks]
+    hang = hangs(*ended)[0]
+    assert (hang.kind, hang.culprits, hang.differs) == (HangKind.MISMATCH, (2,), differs)
 
 
 @pytest.mark.parametrize("culprit", [0, 1])

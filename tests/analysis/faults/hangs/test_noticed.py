@@ -23,11 +23,12 @@ from tests.analysis.faults.hangs.test_stops import (
     waiting,
 )
 from tests.analysis.faults.test_lost_hosts import B
-from tests.timeline.build import phase, rank, run, step
-from traincope.analysis import FaultKind, FindingKind, HangKind, analyze
+from tests.timeline.build import Row, collective, phase, rank, run, step
+from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.hangs.hang import StopState
 from traincope.analysis.faults.hangs.noticed import MAX_CHARACTERS, NOTED, announced, noticed_hang
-from traincope.events import CLEAN, OPEN, Phase
+from traincope.events import CLEAN, OPEN, Flag, Phase
 from traincope.report import hang_document
 from traincope.store import RankRecords, RunRecords
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
@@ -79,6 +80,11 @@ def failed(number: int = 0, *, after: int = 0) -> RankRecords:
     return rank(number, *before, *later, last, inside, groups=[WORLD], ending="RuntimeError")
 
 
+def standing(of: Analysis) -> list[Hang]:
+    """The stops that are not over."""
+    return [hang for hang in of.hangs if hang.stopped]
+
+
 def noted(*ranks: RankRecords, notice: HangNotice = NOTICE) -> RunRecords:
     return replace(run(*ranks, world_size=2), notices=(notice,))
 
@@ -88,7 +94,8 @@ def test_a_later_death_is_a_consequence_of_the_announced_hang() -> None:
     analysis = analyze(build_timeline(noted(failed())))
     (hang,) = analysis.hangs
     (before,) = SEEN.hangs
-    assert hang == replace(before, evidence=f"{before.evidence}; {NOTED}")
+    assert before.state is StopState.STALL
+    assert hang == replace(before, state=StopState.HANG, evidence=f"{before.evidence}; {NOTED}")
     assert (hang.kind, hang.culprits, hang.step, hang.since_ns) == (HangKind.STUCK, (1,), NUM_STEPS, LAST_NS)
     first, *others = analysis.verdict
     assert (first.kind, first.ranks, first.steps) == (FindingKind.HANG, (1,), (NUM_STEPS,))
@@ -120,7 +127,7 @@ def test_an_announcement_that_names_no_hang_changes_nothing(notice: HangNotice) 
 
 def test_a_hang_that_ended_by_itself_explains_no_later_end() -> None:
     analysis = analyze(build_timeline(noted(failed(after=1))))
-    assert (analysis.hangs, analysis.verdict[0].kind) == ((), FindingKind.FAILED_RANK)
+    assert (standing(analysis), analysis.verdict[0].kind) == ([], FindingKind.FAILED_RANK)
 
 
 def test_a_step_counts_by_its_number_where_clocks_differ() -> None:
@@ -128,7 +135,7 @@ def test_a_step_counts_by_its_number_where_clocks_differ() -> None:
     behind = replace(NOTICE, culprits=(1,), at_wall_ns=NOTICE.at_wall_ns - 60 * S)
     for next_step, num_hangs in ((None, 0), (NUM_STEPS, 1), (NUM_STEPS - 1, 0)):
         notice = replace(behind, next_step=next_step)
-        assert len(analyze(build_timeline(noted(failed(), notice=notice))).hangs) == num_hangs
+        assert len(standing(analyze(build_timeline(noted(failed(), notice=notice))))) == num_hangs
 
 
 def test_records_that_still_show_the_culprit_count() -> None:
@@ -168,7 +175,10 @@ def test_a_culprit_that_moved_on_within_the_step_did_not_cause_a_later_hang() ->
     """Rank 0 paused for 10 s and was announced. It joined its all-reduce at 20 s, and rank 1 did not."""
     truth = analyze(build_timeline(run(late_victim(), stuck(1)))).hangs
     assert [(hang.culprits, hang.confidence) for hang in truth] == [((1,), HIGH)]
-    assert analyze(build_timeline(noted(late_victim(), stuck(1), notice=early(0)))).hangs == truth
+    noticed = analyze(build_timeline(noted(late_victim(), stuck(1), notice=early(0))))
+    assert standing(noticed) == list(truth)
+    (paused,) = (hang for hang in noticed.hangs if hang.state is StopState.OVER)
+    assert (paused.culprits, paused.lasted_ns) == ((0,), 10 * S)
 
 
 def test_a_copy_shows_that_the_culprit_moved_on() -> None:
@@ -178,13 +188,13 @@ def test_a_copy_shows_that_the_culprit_moved_on() -> None:
         heard = Heard(host=B.info.host, witness=B.info.host, heard_wall_ns=STOP_NS, silent_ns=S)
         witnessed = (WitnessedHost(heard=heard, ranks=(copy,)),)
         analysis = analyze(build_timeline(replace(noted(failed(), notice=early(1)), witnessed=witnessed)))
-        assert [hang.culprits for hang in analysis.hangs if hang.confidence == HIGH] == culprits
+        assert [hang.culprits for hang in standing(analysis) if hang.confidence == HIGH] == culprits
 
 
 def test_a_run_that_ended_cleanly_did_not_hang() -> None:
     """All ranks stood in a barrier after the last step, until rank 1 had saved its state."""
     analysis = analyze(build_timeline(noted(*(replace(failed(at), info=clean(at)) for at in (0, 1)))))
-    assert (analysis.hangs, FindingKind.HANG in {finding.kind for finding in analysis.verdict}) == ((), False)
+    assert (standing(analysis), FindingKind.HANG in {finding.kind for finding in analysis.verdict}) == ([], False)
 
 
 def test_a_rank_that_left_early_stays_the_culprit_on_its_host() -> None:
@@ -203,6 +213,75 @@ def test_what_an_exception_closed_is_no_progress_of_the_culprit() -> None:
     for ending, standing in (("KeyboardInterrupt", True), (None, False)):
         noticed = noticed_hang(build_timeline(noted(failed(), rank(1, *rows, groups=[WORLD], ending=ending))))
         assert (noticed is not None) is standing
+
+
+DYING_NS = SEEN_NS + 60 * S
+"""Instant at which a time-out of the backend ended the ranks."""
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [phase(Phase.GC, DYING_NS, DYING_NS + MS, at=NUM_STEPS)],
+        [
+            collective(STOP_NS + 30 * MS, DYING_NS, name="barrier", at=NUM_STEPS, flags=Flag.RAISED),
+            phase(Phase.CHECKPOINT_STALL, DYING_NS + MS, DYING_NS + S, at=NUM_STEPS),
+        ],
+    ],
+    ids=["garbage collection", "what a handler did after the failed collective"],
+)
+def test_what_a_dying_process_does_is_no_progress_of_the_culprit(after: list[Row]) -> None:
+    rows = [*steps(), *after]
+    dying = noted(failed(), rank(1, *rows, groups=[WORLD], ending="RuntimeError"))
+    noticed = noticed_hang(build_timeline(dying))
+    assert noticed is not None
+    assert noticed.culprits == (1,)
+
+
+def test_a_stop_that_ended_by_itself_is_reported_with_rank_place_and_length() -> None:
+    """Rank 1 paused for 40 s in step 5 and went on; the agent announced it, and its end."""
+    over = {**JUDGED, "state": "over", "lasted_ns": 40 * S}
+    notices = (NOTICE, replace(NOTICE, at_wall_ns=NOTICE.at_wall_ns + 6 * S, state="over", judged=over))
+    both = [step(at, at * 100 * MS, (at + 1) * 100 * MS) for at in range(NUM_STEPS)]
+    both += [step(NUM_STEPS, STOP_NS, STOP_NS + 40 * S), step(NUM_STEPS + 1, STOP_NS + 40 * S, STOP_NS + 41 * S)]
+    whole = replace(run(*(rank(at, *both, groups=[WORLD]) for at in (0, 1))), notices=notices)
+    analysis = analyze(build_timeline(whole))
+    (hang,) = analysis.hangs
+    assert (hang.state, hang.culprits, hang.call_site, hang.lasted_ns) == (StopState.OVER, (1,), "train.py:9", 40 * S)
+    (fault,) = (fault for fault in analysis.faults if fault.kind is FaultKind.STALL)
+    evidence = "rank 1 stood at train.py:9 for 40.0 s; rank 0 waited for it in all_reduce on dp; then the job went on"
+    assert (fault.ranks, fault.lasted_ns, fault.what) == ((1,), 40 * S, evidence)
+    (finding,) = (finding for finding in analysis.verdict if finding.kind is FindingKind.STALL)
+    assert (finding.ranks, finding.evidence) == ((1,), evidence)
+    assert finding.estimated_gain_ratio == pytest.approx(40 / 41.5)
+    assert not {FaultKind.HANG, FaultKind.MISMATCH} & {fault.kind for fault in analysis.faults}
+
+
+@pytest.mark.parametrize("updates", [False, True])
+def test_a_stop_in_which_the_others_caught_their_errors_ended_the_job(updates: bool) -> None:
+    """The time-out of rank 0 came after 60 s in its backward. If it updated its weights after that, it went on."""
+    gave_up_ns = STOP_NS + 60 * S
+    before = [step(at, at * 100 * MS, (at + 1) * 100 * MS) for at in range(NUM_STEPS)]
+    rows = [*before, step(NUM_STEPS, STOP_NS, gave_up_ns), phase(Phase.BACKWARD, STOP_NS, gave_up_ns, at=NUM_STEPS)]
+    rows += [phase(Phase.OPTIMIZER, gave_up_ns, gave_up_ns + MS, at=NUM_STEPS)] if updates else []
+    victims = rank(0, *rows, groups=[WORLD], ending=CLEAN)
+    culprit = rank(1, *before, step(NUM_STEPS, STOP_NS, gave_up_ns + S), groups=[WORLD], ending=CLEAN)
+    analysis = analyze(build_timeline(noted(victims, culprit)))
+    (hang,) = analysis.hangs
+    assert (hang.state, hang.culprits) == (StopState.OVER if updates else StopState.HANG, (1,))
+    if not updates:
+        assert analysis.verdict[0].kind is FindingKind.HANG
+        assert (hang.evidence.partition(";")[0]) == "rank 1 stood at train.py:9 for 60.0 s"
+        assert hang.evidence.endswith("these ended their runs in that step, after an error that they caught")
+
+
+def test_without_the_note_of_its_end_a_stop_lasted_at_least_as_long_as_announced() -> None:
+    went_on = [replace(failed(at, after=1), info=clean(at)) for at in (0, 1)]
+    (hang,) = analyze(build_timeline(noted(*went_on))).hangs
+    assert (hang.state, hang.evidence.partition(";")[0]) == (
+        StopState.OVER,
+        "rank 1 stood at train.py:9 for at least 34.0 s",
+    )
 
 
 def test_the_newest_judgement_of_a_hang_counts() -> None:

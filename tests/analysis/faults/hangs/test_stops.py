@@ -8,6 +8,7 @@ import pytest
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.faults.hangs.hang import Differs, StopState
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.store import LauncherNote, Look, RankRecords
 from traincope.timeline import build_timeline
@@ -63,9 +64,11 @@ def waiting(*, on: int = 0, sequence: int = NUM_STEPS, name: str = "all_reduce",
     return [call, stall(call, call.start_ns, OPEN)]
 
 
-def looked(records: RankRecords, stack: str = "", *, state: str = "S", at_ns: int = SEEN_NS) -> RankRecords:
+def looked(
+    records: RankRecords, stack: str = "", *, state: str = "S", at_ns: int = SEEN_NS, locked: bool = False
+) -> RankRecords:
     """The rank, whose process the agent saw."""
-    look = Look(at_ns=at_ns, state=state, stack=stack, by_agent=True)
+    look = Look(at_ns=at_ns, state=state, stack=stack, locked=locked, by_agent=True)
     probes = {**records.info.probes, "waits": "on"}
     return replace(records, looks=(look,), info=replace(records.info, probes=probes))
 
@@ -76,11 +79,12 @@ def victim(number: int, *groups_of: object, on: int = 0, sequence: int = NUM_STE
     return looked(records, WAITING)
 
 
-def stuck(number: int, *groups_of: object, stack: str = FAULTY, state: str = "S") -> RankRecords:
+def stuck(number: int, *groups_of: object, stack: str = FAULTY, state: str = "S", locked: bool = False) -> RankRecords:
     """A rank that stopped in forward, before any collective of the step."""
     groups = groups_of or (WORLD,)
     rows = [*steps(), phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN, at=NUM_STEPS)]
-    return looked(rank(number, *rows, groups=groups, ending=None), stack, state=state)  # type: ignore[arg-type]
+    records = rank(number, *rows, groups=groups, ending=None)  # type: ignore[arg-type]
+    return looked(records, stack, state=state, locked=locked)
 
 
 def analysis(
@@ -100,6 +104,53 @@ def only(*ranks: RankRecords) -> Hang:
     return hang
 
 
+@pytest.mark.parametrize(
+    ("culprit", "lasted_s", "state"),
+    [
+        (stuck(1), 34, StopState.STALL),
+        (stuck(1), 59, StopState.STALL),
+        (stuck(1), 61, StopState.HANG),
+        (stuck(1, state="R"), 34, StopState.STALL),
+        (stuck(1, state="T"), 34, StopState.HANG),
+        (stuck(1, locked=True), 34, StopState.HANG),
+    ],
+    ids=["asleep", "for a minute", "longer", "at work", "stopped", "at a lock"],
+)
+def test_a_stop_is_a_hang_by_evidence_or_after_a_minute(culprit: RankRecords, lasted_s: int, state: StopState) -> None:
+    at_ns = LAST_NS + lasted_s * S
+    ranks = [
+        replace(each, looks=tuple(replace(look, at_ns=at_ns) for look in each.looks)) for each in (victim(0), culprit)
+    ]
+    hang = only(*ranks)
+    assert (hang.kind, hang.culprits, hang.state) == (HangKind.STUCK, (1,), state)
+    kind = FaultKind.HANG if state is StopState.HANG else FaultKind.STALL
+    assert (hang.fault_kind, (hang.cannot_go_on is None)) == (kind, lasted_s != 34 or state is StopState.STALL)
+
+
+def test_a_time_that_the_user_sets_replaces_the_minute() -> None:
+    made = run(victim(0), stuck(1))
+    for seconds, state in (("20", "hang"), ("40", "stall"), ("0", "stall"), ("soon", "stall")):
+        environment = {"TRAINCOPE_HANG_SECONDS": seconds}
+        timeline = build_timeline(replace(made, info=replace(made.info, environment=environment)))
+        assert [hang.state for hang in analyze(timeline).hangs] == [state]
+
+
+def test_a_run_of_long_steps_may_pause_for_longer() -> None:
+    """Steps of 8 s: a stop of 70 s is a hang only after 80 s."""
+    rows = [step(at, at * 8 * S, (at + 1) * 8 * S, flags=Flag.DETAILED) for at in range(NUM_STEPS)]
+    begin_ns = NUM_STEPS * 8 * S
+    rows.append(step(NUM_STEPS, begin_ns, OPEN, flags=Flag.DETAILED))
+    call = collective(begin_ns + S, OPEN, name="all_reduce", at=NUM_STEPS)
+    for lasted_s, state in ((70, "stall"), (82, "hang")):
+        ranks = [
+            looked(rank(0, *rows, call, stall(call, call.start_ns, OPEN), groups=[WORLD], ending=None), WAITING),
+            looked(rank(1, *rows, groups=[WORLD], ending=None), FAULTY),
+        ]
+        at_ns = begin_ns + S + lasted_s * S
+        seen = [replace(each, looks=tuple(replace(look, at_ns=at_ns) for look in each.looks)) for each in ranks]
+        assert only(*seen).state == state
+
+
 def test_the_rank_that_did_not_join_is_the_culprit() -> None:
     hang = only(victim(0), stuck(1))
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.STUCK, (1,), (0,), HIGH)
@@ -107,16 +158,20 @@ def test_the_rank_that_did_not_join_is_the_culprit() -> None:
     assert hang.call_site == "train.py:9"
     assert hang.stack == ("wait (threading.py:327)", "load (train.py:9)", "main (train.py:41)")
     assert (hang.since_ns, hang.until_ns) == (LAST_NS, SEEN_NS)
-    assert hang.evidence == "rank 1 stood at train.py:9 for 34.0 s; rank 0 waited for it in all_reduce on dp"
+    waited = "rank 0 waited for it in all_reduce on dp, at train.py:30"
+    assert hang.evidence == f"rank 1 stood at train.py:9 for 34.0 s; {waited}"
     assert hang.detected_after_seconds == 34.0
 
 
-def test_the_verdict_and_the_faults_begin_with_the_hang() -> None:
-    result = analysis(victim(0), stuck(1))
+@pytest.mark.parametrize("locked", [False, True], ids=["stall", "hang"])
+def test_the_verdict_and_the_faults_begin_with_the_stop(*, locked: bool) -> None:
+    result = analysis(victim(0), stuck(1, locked=locked))
     first = result.verdict[0]
-    assert (first.kind, first.ranks, first.steps) == (FindingKind.HANG, (1,), (NUM_STEPS,))
-    assert first.advice == "Look at train.py:9 (process 1001 on host-boot)."
-    (fault,) = (fault for fault in result.faults if fault.kind is FaultKind.HANG)
+    kind = FindingKind.HANG if locked else FindingKind.STALL
+    assert (first.kind, first.ranks, first.steps) == (kind, (1,), (NUM_STEPS,))
+    more = "" if locked else " It may go on by itself."
+    assert first.advice == f"Look at train.py:9 (process 1001 on host-boot).{more}"
+    (fault,) = (fault for fault in result.faults if fault.kind == kind)
     assert (fault.ranks, fault.step, fault.at_ns, fault.lasted_ns) == ((1,), NUM_STEPS, LAST_NS, 34 * S)
 
 
@@ -133,11 +188,11 @@ def test_the_advice_names_the_checkpoint_and_a_host_that_may_be_the_cause() -> N
     rows = [*steps(), saved, phase(Phase.FORWARD, STOP_NS + 10 * MS, OPEN, at=NUM_STEPS)]
     culprit = rank(1, *rows, groups=[WORLD], ending=None)
     culprit = replace(culprit, info=replace(culprit.info, node=node))
-    assert analysis(victim(0), looked(culprit, FAULTY)).verdict[0].advice == (
+    assert analysis(victim(0), looked(culprit, FAULTY, locked=True)).verdict[0].advice == (
         "Look at train.py:9 (process 1001 on host-boot). Restart from the checkpoint of step 3."
     )
     assert (
-        analysis(victim(0), looked(culprit))
+        analysis(victim(0), looked(culprit, locked=True))
         .verdict[0]
         .advice.endswith(
             "Restart from the checkpoint of step 3. "
@@ -152,6 +207,23 @@ def test_the_run_lasts_as_long_as_the_hang() -> None:
     assert result.end_ns == SEEN_NS
     assert result.goodput is not None
     assert result.goodput.elapsed_ns == SEEN_NS
+
+
+def test_without_permission_to_read_a_stack_it_says_what_the_kernel_shows_and_why() -> None:
+    """Two looks: the process used no CPU time in between."""
+    culprit = stuck(1, stack="")
+    (look,) = culprit.looks
+    asked = replace(
+        look, wait_channel="hrtimer_nanosleep", system_call="230", cpu_ns=5 * S, no_stack="py-spy is not installed"
+    )
+    again = replace(asked, at_ns=look.at_ns + 2 * S, no_stack="")
+    hang = only(victim(0), replace(culprit, looks=(asked, again)))
+    assert (hang.culprits, hang.call_site) == ((1,), None)
+    assert hang.evidence == (
+        "rank 1 entered no collective for 34.0 s (in forward); its process sleeps in hrtimer_nanosleep "
+        "(system call 230), used 0.00 s of CPU time in 2.00 s; no stack is known: py-spy is not installed; "
+        "rank 0 waited for it in all_reduce on dp, at train.py:30"
+    )
 
 
 def test_without_a_stack_the_records_name_the_phase() -> None:
@@ -296,7 +368,7 @@ def test_a_chain_of_waits_leads_to_its_first_cause() -> None:
     )
     hang = only(victim(0, tp), middle, looked(last, FAULTY))
     assert (hang.kind, hang.culprits, hang.victims, hang.axis) == (HangKind.STUCK, (2,), (0, 1), "dp")
-    assert hang.evidence.endswith("rank 1 waited for it in all_reduce on dp; rank 0 waited for rank 1")
+    assert hang.evidence.endswith("rank 1 waited for it in all_reduce on dp, at train.py:30; rank 0 waited for rank 1")
 
 
 def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
@@ -307,7 +379,7 @@ def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
     hang = only(one, other)
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.DEADLOCK, (0, 1), (), HIGH)
     assert hang.evidence.startswith(
-        "rank 0 waited for rank 1 in all_reduce on cp; rank 1 waited for rank 0 in all_reduce on tp"
+        "rank 0 waited for rank 1 in all_reduce on cp, at train.py:30; rank 1 waited for rank 0 in all_reduce on tp"
     )
 
 
@@ -318,6 +390,24 @@ def test_in_a_circle_of_waits_the_rank_that_left_its_habit_is_named() -> None:
     hang = only(looked(rank(0, *steps(), *waiting(), groups=groups, ending=None), WAITING), other)
     assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0,), MEDIUM)
     assert hang.evidence.endswith("rank 1 issued other collectives than in earlier steps")
+
+
+def test_a_rank_that_issues_the_usual_collectives_in_another_order_is_named_with_that() -> None:
+    """Each step has an all-reduce on shard, then one on replicate. In the last one, rank 1 begins with replicate."""
+    groups = [group("shard", 0, 1), group("replicate", 0, 1)]
+    second = [
+        collective(number * 100 * MS + 70 * MS, number * 100 * MS + 80 * MS, name="all_reduce", group=1)
+        for number in range(NUM_STEPS)
+    ]
+    usual = [*steps(), *(replace(row, sequence=at, step=at) for at, row in enumerate(second))]
+    usual.sort(key=lambda row: row.start_ns)
+    hang = only(
+        looked(rank(0, *usual, *waiting(), groups=groups, ending=None), WAITING),
+        looked(rank(1, *usual, *waiting(on=1), groups=groups, ending=None), WAITING),
+    )
+    assert (hang.kind, hang.culprits, hang.differs) == (HangKind.MISMATCH, (1,), Differs.ORDER)
+    assert "waited for rank 1 in all_reduce on shard" in hang.evidence
+    assert hang.evidence.endswith("rank 1 issued the same collectives in another order than in earlier steps")
 
 
 def test_a_stage_that_waits_for_its_usual_message_is_part_of_a_deadlock() -> None:
@@ -337,7 +427,8 @@ def test_a_stage_that_waits_for_its_usual_message_is_part_of_a_deadlock() -> Non
     recv = message("recv", LAST_NS, OPEN, peer=0, sequence=NUM_STEPS, at=NUM_STEPS)
     hang = only(stage(0, "send", barrier), stage(1, "recv", recv))
     assert (hang.kind, hang.culprits, hang.victims) == (HangKind.DEADLOCK, (0, 1), ())
-    assert hang.evidence.startswith("rank 0 waited for rank 1 in barrier on pp; rank 1 waited for rank 0 in recv on pp")
+    waited = "rank 0 waited for rank 1 in barrier on pp, at train.py:30"
+    assert hang.evidence.startswith(f"{waited}; rank 1 waited for rank 0 in recv on pp")
 
 
 def test_a_rank_that_left_its_loop_early_is_named() -> None:
@@ -425,6 +516,22 @@ def test_a_rank_whose_waits_the_recorder_does_not_see_is_not_named_by_its_stack(
     """It may stand in a wait of its own code, e.g. `work.wait()`."""
     unseen = [replace(each, info=replace(each.info, probes={})) for each in (light(0, WAITING), light(1, FAULTY))]
     assert only(*unseen).culprits == ()
+
+
+def test_the_note_of_the_signal_that_ended_a_rank_hides_no_stack() -> None:
+    """The launcher ended the job. The agent noted the signal, later than it saw the stacks."""
+    culprit = stuck(1)
+    ended = Look(at_ns=SEEN_NS + S, stack="No stack: the agent of the node saw that the signal ended the process.\n")
+    hang = only(victim(0), replace(culprit, looks=(*culprit.looks, ended)))
+    assert (hang.culprits, hang.call_site) == ((1,), "train.py:9")
+
+
+def test_unless_its_stack_says_that_its_c_code_holds_pythons_lock() -> None:
+    """Then it waits for no rank: torch waits without the lock."""
+    head, main = FAULTY.split("Current thread 0x00007f1 ")
+    held = f"{head}Thread 0x00007f1 holds Python's lock {main}"
+    unseen = [replace(each, info=replace(each.info, probes={})) for each in (light(0, WAITING), light(1, held))]
+    assert only(*unseen).culprits == (1,)
 
 
 LOCKED = """Thread 0x00007f2 (most recent call first):

@@ -22,7 +22,8 @@ from tests.store.job.test_requests import as_if_it_ran
 from traincope.analysis import Fault, FaultKind
 from traincope.cli.commands.agent import INTERVAL_VARIABLE, SHARE_VARIABLE
 from traincope.events import BLOCK_STEPS
-from traincope.live.node.noticing.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, AnomalyWindows
+from traincope.live.node.noticing.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, LATE_STEPS, AnomalyWindows
+from traincope.live.node.noticing.late_rank import MIN_STEPS
 from traincope.live.window import Window
 from traincope.record.session import sampling
 from traincope.record.session.options import AGENT_VARIABLE
@@ -202,3 +203,23 @@ def test_growing_memory_opens_one_window_also_there(run: Path) -> None:
 def test_a_job_that_is_over_gets_no_window(run: Path) -> None:
     AnomalyWindows().observe(look(run, fault(), last=True))
     assert causes(run) == []
+
+
+def test_a_late_rank_samples_its_stack_once_and_a_peer_too(run: Path) -> None:
+    """Also where every step has detail: only samples show the line."""
+    rows = [
+        replace(
+            row(step, detailed=True),
+            rank=rank,
+            wall_ns=100,
+            terms={"forward": 60 + 30 * rank, "exposed_wait[dp]": 40 - 30 * rank},
+        )
+        for rank in (0, 1)
+        for step in range(1, MIN_STEPS + 1)
+    ]
+    observer = AnomalyWindows()
+    observer.observe(replace(look(run, light=0), rows=tuple(rows)))
+    observer.observe(replace(look(run, light=0), rows=tuple(replace(each, step=each.step + 100) for each in rows)))
+    (request,) = read_requests(run)
+    assert (request.cause, request.stacks, request.num_steps) == (Cause.LATE_RANK, (1, 0), LATE_STEPS)
+    assert request.reason == "a rank that the others wait for"

@@ -11,7 +11,9 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,11 +105,11 @@ def test_it_looks_when_the_job_stands_still_for_longer_than_its_steps_explain(st
     assert len(read_looks(stopped.directory)) == 2
 
 
-def test_a_collection_of_garbage_on_another_thread_is_no_progress(stopped: RankTail) -> None:
+def test_garbage_collection_and_the_recorders_own_events_are_no_progress(stopped: RankTail) -> None:
     stopped.read(now_ns=0)
     stood_ns = stopped.last_record_ns
-    collected = np.zeros(2, dtype=RECORD_DTYPE)
-    collected["kind"], collected["phase"] = (Kind.CLOCK, Kind.PHASE), (0, Phase.GC)
+    collected = np.zeros(3, dtype=RECORD_DTYPE)
+    collected["kind"], collected["phase"] = (Kind.CLOCK, Kind.PHASE, Kind.EVENT), (0, Phase.GC, 0)
     collected["start_ns"] = collected["end_ns"] = stood_ns + 4 * S
     stopped._count_records(collected)
     assert (stopped.last_record_ns, stopped.last_progress_ns) == (stood_ns + 4 * S, stood_ns)
@@ -192,7 +194,7 @@ def test_a_rank_that_ended_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_rank_writes_its_stacks_when_asked_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take its time: without an answer, the rank would get the signal, as one whose threads cannot run."""
+    """It may take its time: without an answer, its stacks would be read from outside."""
     monkeypatch.setattr(looking, "LOCKED_SECONDS", DEADLINE_SECONDS)
     out, stop = tmp_path / "run", tmp_path / "stop"
     with running(out, stop, with_torch=True) as process:
@@ -228,7 +230,9 @@ with traincope.run(sys.argv[1]) as run:
 
 
 def test_threads_that_run_survive_the_reading_of_their_stacks(tmp_path: Path) -> None:
-    """`faulthandler` as the handler of a signal reads frames without Python's lock: five signals ended this process."""
+    """A thread of the process writes them, with Python's lock. The handler of a signal has no lock: five signals ended
+    this process.
+    """
     out, stop = tmp_path / "run", tmp_path / "stop"
     with subprocess.Popen([sys.executable, "-c", BUSY, str(out), str(stop)], stdout=subprocess.PIPE) as process:
         try:
@@ -253,13 +257,14 @@ def test_a_process_that_does_not_handle_the_signal_does_not_get_it(tmp_path: Pat
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])
     try:
         (look,) = look_at_ranks(
-            [Subject(directory=directory, info=read_rank_info(directory))], with_stacks=True
+            [Subject(directory=directory, info=read_rank_info(directory))], with_stacks=True, by_signal=True
         ).values()
         assert signal.SIGURG not in signal.sigpending()
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGURG])
         signal.signal(signal.SIGURG, before)
-    assert look.stack == ""
+    assert look.state == "R"
+    assert (directory / "stacks.txt").read_bytes() == b""
 
 
 @pytest.mark.sweep
@@ -286,8 +291,9 @@ def test_the_agent_names_the_culprit_while_the_job_hangs(tmp_path: Path, fault: 
             stderr=subprocess.STDOUT,
         )
     try:
-        until(lambda: "hang: " in agent_log(out) or process.poll() is not None, "the watchdog")
-        assert "hang: rank 1 " in agent_log(out), agent_log(out)
+        kind = "stall" if fault == "sleep" else "hang"
+        until(lambda: f"{kind}: " in agent_log(out) or process.poll() is not None, "the watchdog")
+        assert f"{kind}: rank 1 " in agent_log(out), agent_log(out)
         looks = read_looks(rank_of(out, 1))
         assert looks[0].state == ("T" if fault == "sigstop" else "S")
         answer = json.loads(
@@ -299,18 +305,20 @@ def test_the_agent_names_the_culprit_while_the_job_hangs(tmp_path: Path, fault: 
         assert (hang["culprits"], hang["victims"]) == ([1], [0])
         assert hang["detected_after_seconds"] > 0
         assert (hang["call_site"] is None) == (fault == "sigstop")
-        until(lambda: is_counted(scraped(out)), "the metric")
+        until(lambda: is_counted(scraped(out), kind), "the metric")
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=100)
-        assert "traincope: hang on rank 1" in (tmp_path / "log").read_text()
+        assert f"traincope: {kind} on rank 1" in (tmp_path / "log").read_text()
     finally:
         subprocess.run(["pkill", "-KILL", "-f", str(tmp_path)], check=False)
         process.wait()
     until(lambda: not agents_of(out), "the agent's end")
 
 
-def is_counted(series: str) -> bool:
-    return any('kind="hang"' in line and 'rank="1"' in line and line.endswith(" 1.0") for line in series.splitlines())
+def is_counted(series: str, kind: str) -> bool:
+    return any(
+        f'kind="{kind}"' in line and 'rank="1"' in line and line.endswith(" 1.0") for line in series.splitlines()
+    )
 
 
 def agent_log(out: Path) -> str:
@@ -329,6 +337,8 @@ def test_the_fault_of_a_hang_has_its_culprits(caplog: pytest.LogCaptureFixture, 
     """An unknown culprit first, and a known one at the next look: both are reported, each once."""
     hang = {
         "kind": "unknown",
+        "state": "hang",
+        "cannot_go_on": None,
         "culprits": [],
         "since": 5,
         "step": 3,
@@ -351,6 +361,8 @@ def test_the_fault_of_a_lost_host_has_the_ranks_of_the_host(stopped: RankTail) -
     """First no record shows the ranks of the other host, then its silence is long enough."""
     hang = {
         "kind": "unknown",
+        "state": "hang",
+        "cannot_go_on": None,
         "culprits": [],
         "suspects": [2],
         "since": 5,
@@ -393,10 +405,83 @@ ANNOUNCED = (
 )
 
 
+STOOD: dict[str, Any] = {
+    "kind": "stuck",
+    "state": "hang",
+    "cannot_go_on": None,
+    "since": 5,
+    "step": 3,
+    "evidence": "it stood",
+    "confidence": "medium",
+}
+
+
+def answering(dog: Watchdog, *hangs: dict[str, Any]) -> Watchdog:
+    """The watchdog whose analysis answers so, one answer per call."""
+    answers = list(hangs)
+    other = {"verdict": [{"advice": "Look."}], "next_step": 3}
+    dog._ask_analysis = lambda: {"hangs": [answers.pop(0)], **other}  # type: ignore[method-assign]
+    return dog
+
+
+def test_a_stall_that_becomes_a_hang_is_reported_and_announced_as_both(stopped: RankTail) -> None:
+    stopped.read(now_ns=0)
+    stall = {**STOOD, "state": "stall", "culprits": [0], "lasted_ns": 6 * S}
+    hang = {**stall, "state": "hang", "lasted_ns": 62 * S}
+    dog = answering(watchdog(stopped), stall, stall, hang, hang)
+    found = [dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S) for at_s in (6, 12, 62, 124)]
+    assert [[fault.kind for fault in faults] for faults in found] == [[FaultKind.STALL], [], [FaultKind.HANG], []]
+    notices = read_notices(stopped.directory.parents[1])
+    assert [(notice.state, notice.ends_job) for notice in notices] == [("stall", False), ("hang", False)]
+
+
+@pytest.mark.parametrize(
+    ("hang_seconds", "cannot_go_on", "ends_at_s"),
+    [
+        (None, "its process is stopped", 310),
+        (None, None, None),
+        (20.0, None, 24),
+        (600.0, "its process is stopped", None),
+    ],
+)
+def test_only_a_long_stop_with_evidence_or_a_time_of_the_user_ends_the_job(
+    stopped: RankTail, hang_seconds: float | None, cannot_go_on: str | None, ends_at_s: int | None
+) -> None:
+    stopped.read(now_ns=0)
+    dog, seconds = watchdog(stopped), (6, 12, 24, 62, 124, 248, 310)
+    dog._patience = replace(dog._patience, hang_seconds=hang_seconds)
+    made = {**STOOD, "culprits": [0], "cannot_go_on": cannot_go_on}
+    answering(dog, *({**made, "lasted_ns": at_s * S} for at_s in seconds))
+    ended_at = []
+    for at_s in seconds:
+        dog.look([stopped], now_ns=stopped.last_record_ns + at_s * S)
+        if any(notice.ends_job for notice in read_notices(stopped.directory.parents[1])):
+            ended_at.append(at_s)
+    assert next(iter(ended_at), None) == ends_at_s
+
+
+def test_the_end_of_an_announced_stop_is_announced_with_its_length(stopped: RankTail) -> None:
+    """The next phase of the culprit begins 30 s after its last record. Garbage collection is no progress."""
+    stopped.read(now_ns=0)
+    stood_ns = stopped.last_progress_ns
+    dog = answering(watchdog(stopped), {**STOOD, "state": "stall", "culprits": [0], "lasted_ns": 6 * S})
+    assert len(dog.look([stopped], now_ns=stood_ns + 6 * S)) == 1
+    new = np.zeros(2, dtype=RECORD_DTYPE)
+    new["kind"], new["phase"], new["end_ns"] = Kind.PHASE, (Phase.GC, Phase.FORWARD), -1
+    new["start_ns"] = stood_ns + 20 * S, stood_ns + 30 * S
+    for tail in stopped.segments.values():
+        tail.records = np.concatenate([tail.records, new])
+    stopped._count_records(new)
+    assert dog.look([stopped], now_ns=stood_ns + 31 * S) == ()
+    first, over = read_notices(stopped.directory.parents[1])
+    assert (first.state, over.state, over.culprits) == ("stall", "over", (0,))
+    assert (over.judged["lasted_ns"], over.sentence) == (30 * S, "over: rank 0 went on after 30.0 s")
+
+
 def test_a_culprit_that_is_known_later_is_announced_too(stopped: RankTail) -> None:
     """Copies of other hosts' looks arrive late. The report takes the answer from the notice."""
     stopped.read(now_ns=0)
-    seen = {"kind": "stuck", "since": 5, "step": 3, "evidence": "it stood", "confidence": "medium"}
+    seen = {**STOOD, "state": "hang"}
     unnamed, named = ({**seen, "culprits": culprits, "lasted_ns": 60 * S} for culprits in ([], [1]))
     dog, answers = watchdog(stopped), [unnamed, unnamed, named, named, unnamed]
     other = {"verdict": [{"advice": "Look."}], "next_step": 3}
@@ -416,7 +501,7 @@ def test_a_settled_hang_is_announced_once(stopped: RankTail, tmp_path: Path, mon
     written = 0
     for hang, announced in ANNOUNCED:
         message.write_text("")
-        seen = {"kind": "stuck", "since": 5, "step": 3, "evidence": "it stood", "confidence": "medium", **hang}
+        seen = {**STOOD, **hang}
         for looks in (True, False):
             dog = watchdog(stopped, looks=looks)
             dog._ask_analysis = lambda seen=seen: {"hangs": [seen], "verdict": [{"advice": "Look."}]}  # type: ignore[method-assign,misc]

@@ -52,11 +52,12 @@ def test_an_import_has_a_report_of_kernel_traces_only() -> None:
         "kernel traces of 1 of 1 rank, imported",
         "",
         "VERDICT",
-        " 1. exposed communication  rank 0, all steps; confidence medium",
-        "    the GPUs of the traces communicate and do not compute for 20.0 % of the",
-        "    traced time",
-        "    do: Overlap transfers with compute (prefetch the next layer, larger",
-        "    buckets), or send bf16, not fp32.",
+        " 1. exposed communication  rank 0, all steps; confidence unknown",
+        "    the GPUs of the traces communicate (transfers or waits) and do not compute",
+        "    for 20.0 % of the traced time",
+        "    do: Trace whole steps of all ranks (profiler.step(), torch 2.4 or newer) and",
+        "    import them together: only then are transfers and waits for other ranks",
+        "    apart.",
         " 2. gpu idle  rank 0, all steps; confidence medium",
         "    the GPUs of the traces are idle for 10.0 % of the traced time",
         "    do: Remove synchronisations (.item(), print), launch fewer and larger",
@@ -86,8 +87,7 @@ def test_an_import_has_a_report_of_kernel_traces_only() -> None:
         "    longest, ms: gemm 60.00; ncclDevKernel_AllReduce 50.00; Memcpy HtoD 10.00",
         "",
         "RECORDING",
-        "    only kernel traces without marks of steps were imported: call the profiler's",
-        "    step() after each step, and trace again",
+        "    kernel traces were imported that give no steps, so the ledger is unknown",
     ]
 
 
@@ -169,7 +169,7 @@ def test_a_trace_without_kernels_is_reported_by_operators() -> None:
         "    class    count    ms   share  rated  of peak",
         "    gemm         1  3.00  75.0 %      -        -",
         "    unknown      1  1.00  25.0 %      -        -",
-        "    25.0 % of the time is unclassified (kernel name table 1)",
+        "    25.0 % of the time is unclassified (kernel name table 2)",
         "    longest, ms: aten::mm 3.00; unheard_of 1.00",
     ]
 

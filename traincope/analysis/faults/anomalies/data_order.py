@@ -31,6 +31,8 @@ class Order(StrEnum):
     RIGHT = "right"
     FED_AGAIN = "fed_again"
     SKIPPED = "skipped"
+    REORDERED = "reordered"
+    """The batches that follow came too, in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,8 @@ class Continuation:
             return f"{begin} with the batches that follow it"
         batches = "1 batch" if self.num_batches == 1 else f"{self.num_batches:,} batches"
         steps = numbers(range(self.first_step or 0, (self.last_step or 0) + 1), "step")
+        if self.order is Order.REORDERED:
+            return f"{begin} with the batches that follow it in another order: {batches}, of {steps}"
         if self.order is Order.FED_AGAIN:
             return f"{begin} and was fed {batches} again: {steps}"
         return f"{begin} and skipped {batches}: {steps}"
@@ -125,6 +129,8 @@ class _Rank:
     trails: list[_Trail]
     """The batches as if each was trained in the step that fetched it; then, as if batches were fetched ahead."""
     losses: dict[int, float]
+    num_ahead: int
+    """Batches that its first attempt fetched ahead in its first step."""
 
 
 def data_order(timeline: Timeline) -> DataOrder | None:
@@ -150,7 +156,7 @@ def data_order_of(attempts: Sequence[Attempt], batches: Callable[[int], Mapping[
 def data_faults(order: DataOrder | None) -> Iterator[Fault]:
     """One fault for each continuation with batches that were fed again or skipped."""
     for each in () if order is None else order.continuations:
-        if each.order not in (None, Order.RIGHT):
+        if each.order in (Order.FED_AGAIN, Order.SKIPPED):
             again = each.order is Order.FED_AGAIN
             yield Fault(
                 kind=FaultKind.DATA_FED_AGAIN if again else FaultKind.DATA_SKIPPED,
@@ -207,10 +213,43 @@ def _of_rank(
         return replace(unknown, reason=f"batches were not read: {after.unread}")
     if not after.complete:
         return replace(unknown, reason="records of batches were dropped")
-    trails = zip(before.trails, _trails(after, attempt, start=start), strict=True)
-    answers = [_compare(trail, own, unknown) for trail, own in trails]
+    fetched = tuple(_trails(after, attempt, start=start))
+    answers = [_compare(trail, own, unknown) for trail, own in zip(before.trails, fetched, strict=True)]
+    if _passed_over(before.trails[0], fetched, start):
+        answers = answers[:1]
+    num_unseen = _num_unseen(before, fetched, start)
+    if num_unseen:
+        steps = start + np.arange(num_unseen) // _usual(fetched[0].steps)
+        answers = [_named(unknown, steps, Order.SKIPPED)]
     first = float(after.losses[0]) if len(after.losses) and np.isfinite(after.losses[0]) else None
     return replace(_agreed(answers, unknown), loss_before=before.losses.get(start - 1), loss_after=first)
+
+
+def _passed_over(before: _Trail, fetched: Sequence[_Trail], start: int) -> bool:
+    """True if the first step fetched as many batches too many as the state has had: in all, or in its last pass."""
+    trained, all_fetched = fetched
+    place = before.place(start)
+    begins = np.flatnonzero(before.starts_pass[:place])
+    surplus = len(all_fetched.steps) - len(trained.steps)
+    return surplus > 1 and surplus in (place, place - int(begins.max(initial=0)))
+
+
+def _num_unseen(before: _Rank, fetched: Sequence[_Trail], start: int) -> int:
+    """Number of batches that the first step passed over after those of the steps that the state has had."""
+    trained, all_fetched = fetched
+    earlier = before.trails[1 if before.num_ahead else 0]
+    place = earlier.place(start)
+    begin = int(np.flatnonzero(earlier.starts_pass[:place]).max(initial=0))
+    had = earlier.fingerprints[begin:place]
+    passed = all_fetched.fingerprints[: len(all_fetched.steps) - len(trained.steps)]
+    again = 0 < len(had) <= len(passed) and had.all() and np.array_equal(passed[: len(had)], had)
+    return max(len(passed) - len(had) - before.num_ahead, 0) if again else 0
+
+
+def _usual(steps: Ints) -> int:
+    """Number of batches of a step, in the middle of those after the first."""
+    per_step = np.unique(steps, return_counts=True)[1]
+    return max(int(np.median(per_step[1:])) if len(per_step) > 1 else int(per_step.sum()), 1)
 
 
 def _agreed(answers: Sequence[Continuation], unknown: Continuation) -> Continuation:
@@ -230,7 +269,8 @@ def _after(before: _Rank | None, batches: RankBatches, attempt: Attempt, *, star
     steps = (_training_steps(batches.loss_steps[finite], attempt) + start).tolist()
     losses |= dict(zip(steps, batches.losses[finite].tolist(), strict=True))
     joined = [earlier.then(own) for earlier, own in zip(kept, trails, strict=True)] if kept else trails
-    return _Rank(trails=joined, losses=losses)
+    num_ahead = len(trails[1].steps) - len(trails[0].steps) if before is None else before.num_ahead
+    return _Rank(trails=joined, losses=losses, num_ahead=num_ahead)
 
 
 def _training_steps(steps: Ints, attempt: Attempt) -> Ints:
@@ -251,11 +291,10 @@ def _trails(batches: RankBatches, attempt: Attempt, *, start: int) -> Iterator[_
         ends_pass=batches.ends_pass,
         starts_pass=batches.starts_pass,
     )
-    per_step = np.unique(batches.steps, return_counts=True)[1]
-    usual = int(np.median(per_step[1:])) if len(per_step) > 1 else int(per_step.sum())
-    surplus = max(int(per_step[0]) - usual, 0) if len(per_step) else 0
+    usual = _usual(batches.steps)
+    surplus = max(int(np.count_nonzero(batches.steps == batches.steps[0])) - usual, 0) if len(batches.steps) else 0
     yield trail.without(surplus)
-    ahead = _training_steps(np.arange(len(trail.steps)) // max(usual, 1), attempt) + start
+    ahead = _training_steps(np.arange(len(trail.steps)) // usual, attempt) + start
     yield replace(trail, steps=ahead) if surplus else trail
 
 
@@ -277,7 +316,8 @@ def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuati
         return replace(unknown, order=Order.RIGHT)
     num_ahead = len(earlier) - place
     if not places:
-        return replace(unknown, reason=_no_place(num_ahead, step=step, known=bool(len(starts))))
+        reason = _no_place(num_ahead, step=step, known=bool(len(starts)))
+        return _for_a_while(before, after, place, replace(unknown, reason=reason))
     nearest = min(places, key=lambda at: abs(at - place))
     if place - nearest in [at - place for at in places]:
         return replace(unknown, reason="its batches follow at two places of the earlier order")
@@ -286,13 +326,45 @@ def _compare(before: _Trail, after: _Trail, unknown: Continuation) -> Continuati
     low, high = sorted((place, nearest))
     between = before.steps[low:high][~before.undone[low:high]] if nearest < place else before.steps[low:high]
     if place < nearest and bool(np.isin(earlier[low:high], fed).any()):
-        return replace(unknown, reason=_no_place(num_ahead, step=step, known=True))
+        reason = _no_place(num_ahead, step=step, known=True)
+        return _for_a_while(before, after, place, replace(unknown, reason=reason))
+    return _named(unknown, between, Order.FED_AGAIN if nearest < place else Order.SKIPPED)
+
+
+def _for_a_while(before: _Trail, after: _Trail, place: int, unknown: Continuation) -> Continuation:
+    """Find the place of the attempt's first batches, if it continues differently from there than the earlier order.
+
+    Only where no earlier batch came twice: otherwise passes repeat the data by themselves.
+    """
+    earlier, fed = before.fingerprints, after.fingerprints
+    ahead = earlier[place:]
+    if len(np.unique(earlier)) < len(earlier):
+        return unknown
+    at = int(np.flatnonzero(earlier == fed[0])[0]) if (earlier == fed[0]).any() else None
+    common = 0 if at is None else _common(earlier[at:], fed)
+    if at is not None and at < place and (common > 1 or after.ends_pass[0]):
+        return _named(unknown, before.steps[at : min(at + common, place)], Order.FED_AGAIN)
+    came = np.isin(ahead, fed[: len(ahead)])
+    if len(ahead) > 1 and came.all():
+        return _named(unknown, before.steps[place:], Order.REORDERED)
+    return unknown
+
+
+def _common(first: Ints, second: Ints) -> int:
+    """Return how many values both begin with."""
+    shared = min(len(first), len(second))
+    differs = np.flatnonzero(first[:shared] != second[:shared])
+    return int(differs[0]) if len(differs) else shared
+
+
+def _named(unknown: Continuation, steps: Ints, order: Order) -> Continuation:
     return replace(
         unknown,
-        order=Order.FED_AGAIN if nearest < place else Order.SKIPPED,
-        num_batches=len(between),
-        first_step=int(between[0]) + 1,
-        last_step=int(between[-1]) + 1,
+        order=order,
+        num_batches=len(steps),
+        first_step=int(steps[0]) + 1,
+        last_step=int(steps[-1]) + 1,
+        reason=None,
     )
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.attribution.terms import BUBBLE, EVALUATION, EVERY_STEP
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.ledger.ledger import Ledger, RankLedger, evaluation_by_step
 from traincope.arrays import Ints
 from traincope.timeline import Timeline
 
@@ -32,6 +32,7 @@ class _Growth:
 
     rank: int
     term: str
+    step: int
     now_ns: int
     median_ns: int
 
@@ -46,6 +47,7 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     A slow step exceeds the median by `SIGMAS` times the spread (1.4826 times the median absolute deviation) and by
     half. A step counts with its time on the slowest rank, without the recorder's own time: counting FLOPs makes a few
     steps longer. A step that a checkpoint or a requested kernel trace made long is not slow: both are in the stream.
+    The same holds for a step in which the others wait for a checkpoint of the step before.
     """
     longest = longest_steps(timeline, ledger)
     lengths = np.array(list(longest.values()), dtype=np.int64)
@@ -57,7 +59,7 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     starts = {step.number: step.start_ns for rank in timeline.ranks for step in rank.steps}
     medians_ns = _medians_ns(ledger) if slow else {}
     for number in slow:
-        reason = _reason(ledger, number, medians_ns=medians_ns, excess_ns=longest[number] - median)
+        reason = _reason(timeline, ledger, number, medians_ns=medians_ns, excess_ns=longest[number] - median)
         if reason is None or reason.term != "checkpoint_stall":
             yield _slow(number, longest[number], median_ns=median, reason=reason, at_ns=starts[number])
 
@@ -86,8 +88,9 @@ def longest_steps(timeline: Timeline, ledger: Ledger) -> dict[int, int]:
 def _slow(number: int, length_ns: int, *, median_ns: float, reason: _Growth | None, at_ns: int) -> Fault:
     grew = "no term grew by half of the excess"
     if reason is not None:
+        before = "" if reason.step == number else f" in step {reason.step}, and the others wait for it"
         median, now = reason.median_ns / 1e6, reason.now_ns / 1e6
-        grew = f"{reason.term} of rank {reason.rank} grew from {median:.1f} to {now:.1f} ms"
+        grew = f"{reason.term} of rank {reason.rank} grew from {median:.1f} to {now:.1f} ms{before}"
     return Fault(
         kind=FaultKind.SLOW_STEP,
         at_ns=at_ns,
@@ -110,11 +113,21 @@ def _medians_ns(ledger: Ledger) -> Medians:
     }
 
 
-def _reason(ledger: Ledger, number: int, *, medians_ns: Medians, excess_ns: float) -> _Growth | None:
-    """The work that grew most, if it explains enough. Waits are a consequence of work, so they come second."""
+def _reason(
+    timeline: Timeline, ledger: Ledger, number: int, *, medians_ns: Medians, excess_ns: float
+) -> _Growth | None:
+    """The work that grew most, if it explains enough. Waits are a consequence of work, so they come last.
+
+    Work that stopped a rank in the step before makes the others wait in this one.
+    """
     grown = [growth for rank in ledger.ranks for growth in _growths(rank, number, medians_ns)]
+    before = [growth for rank in ledger.ranks for growth in _growths(rank, number - 1, medians_ns)]
+    evaluated = [
+        growth for rank in ledger.ranks for at in (number, number - 1) for growth in _evaluation(timeline, rank, at)
+    ]
     own_work = [growth for growth in grown if not _is_waiting(growth.term)]
-    for choice in (own_work, grown):
+    stops = [*(growth for growth in before if growth.term in EVERY_STEP), *evaluated]
+    for choice in (own_work, stops, grown):
         largest = max(choice, key=lambda growth: growth.ns, default=None)
         if largest is not None and largest.ns >= MIN_EXPLAINED * excess_ns:
             return largest
@@ -131,4 +144,12 @@ def _growths(rank: RankLedger, number: int, medians_ns: Medians) -> Iterator[_Gr
         median_ns = medians_ns.get((rank.rank, term))
         known = len(at) and (rank.counted[at[0]] or term in rank.every_step)
         if values is not None and median_ns is not None and known:
-            yield _Growth(rank=rank.rank, term=term, now_ns=int(values[at[0]]), median_ns=median_ns)
+            now_ns = int(values[at[0]])
+            yield _Growth(rank=rank.rank, term=term, step=number, now_ns=now_ns, median_ns=median_ns)
+
+
+def _evaluation(timeline: Timeline, rank: RankLedger, number: int) -> Iterator[_Growth]:
+    """Yield a rank's evaluation in a step: it is no part of that rank's step, and the others wait."""
+    for at in np.flatnonzero(rank.numbers == number) if rank.evaluation_ns else ():
+        now_ns = int(evaluation_by_step(timeline, rank)[at])
+        yield _Growth(rank=rank.rank, term=EVALUATION, step=number, now_ns=now_ns, median_ns=0)

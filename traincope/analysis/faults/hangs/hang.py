@@ -11,6 +11,8 @@ class HangKind(StrEnum):
 
     STUCK = "stuck"
     """The culprits wait in no collective, and the others wait for them."""
+    BUSY = "busy"
+    """The culprits went on with work of their own until the time-out of the others, which waited for them."""
     LEFT = "left"
     """The culprits ended their run, and the others wait for them."""
     MISMATCH = "mismatch"
@@ -25,15 +27,42 @@ class HangKind(StrEnum):
     """The evidence does not show the culprit."""
 
 
+class StopState(StrEnum):
+    """State of a stop; the value is its name in JSON."""
+
+    STALL = "stall"
+    """It may end by itself."""
+    HANG = "hang"
+    """It does not end by itself: evidence or its length shows that, or the job ended in it."""
+    OVER = "over"
+    """It ended by itself: the job went on."""
+
+
+class Differs(StrEnum):
+    """Deviation of a rank from the others in a mismatch."""
+
+    OPERATION = "operation"
+    SIZE = "size"
+    ORDER = "order"
+
+
 FAULT_KINDS = {HangKind.MISMATCH: FaultKind.MISMATCH, HangKind.LOST_HOST: FaultKind.LOST_HOST}
-"""Kind of a hang -> kind of its entry in the stream of faults, if that is not `hang`."""
+"""Kind of a hang -> kind of its entry in the stream of faults, if its state does not decide that."""
+
+
+def fault_kind(kind: str, state: str) -> FaultKind:
+    """Kind of the entry in the stream of faults."""
+    return FAULT_KINDS.get(HangKind(kind), FaultKind.HANG if state == StopState.HANG else FaultKind.STALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """One hang or mismatch. Times are ns of the common axis."""
+    """One stop, also one that is over, or one mismatch. Times are ns of the common axis."""
 
     kind: HangKind
+    state: StopState = StopState.HANG
+    cannot_go_on: str | None = None
+    """Evidence that it does not end by itself; None without."""
     culprits: tuple[int, ...] = ()
     """Ranks that caused it; empty if the evidence does not show them."""
     suspects: tuple[int, ...] = ()
@@ -52,6 +81,8 @@ class Hang:
     """Line of the training at which the first culprit stood, e.g. "train.py:41"."""
     stack: tuple[str, ...] = ()
     """Frames of the first culprit, the innermost first; empty if no signal wrote them."""
+    differs: Differs | None = None
+    """Deviation of the culprits in a mismatch; None if it is not known."""
     doing: str | None = None
     """Activity of the first culprit instead of joining."""
     since_ns: int
@@ -64,7 +95,7 @@ class Hang:
 
     @property
     def fault_kind(self) -> FaultKind:
-        return FAULT_KINDS.get(self.kind, FaultKind.HANG)
+        return fault_kind(self.kind, self.state)
 
     @property
     def fault_ranks(self) -> tuple[int, ...]:
@@ -74,7 +105,7 @@ class Hang:
     @property
     def stopped(self) -> bool:
         """True if the ranks made no progress any more."""
-        return self.until_ns is not None
+        return self.until_ns is not None and self.state is not StopState.OVER
 
     @property
     def detected_after_seconds(self) -> float | None:

@@ -5,23 +5,28 @@ from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import endings
-from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.aborts import aborted_mismatches
+from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.aborts import aborted_mismatches, with_aborted
+from traincope.analysis.faults.hangs.busy import busy_until_a_timeout
 from traincope.analysis.faults.hangs.evidence.calls import RankCalls, latest_calls
 from traincope.analysis.faults.hangs.evidence.flights import flight_calls
+from traincope.analysis.faults.hangs.evidence.patience import patience
 from traincope.analysis.faults.hangs.evidence.standing import Standing, standing
-from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind, StopState
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
-from traincope.analysis.faults.hangs.mismatches import Mismatch, latest_mismatches, mismatches
-from traincope.analysis.faults.hangs.noticed import noticed_hang, with_noticed
+from traincope.analysis.faults.hangs.mismatches import Mismatch, form_of, latest_mismatches, mismatches
+from traincope.analysis.faults.hangs.noticed import noticed_hang, stops_that_ended_the_job, with_noticed
 from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
 from traincope.analysis.faults.hangs.stops import stops
+from traincope.analysis.faults.hangs.testimony import with_testimony
 from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Instances, Timeline, match_instances, timelines_of_compared, with_copies
 from traincope.timeline.evidence import waits_on_the_host
 
+CERTAIN = frozenset({HangKind.MISMATCH, HangKind.DEADLOCK, HangKind.LOST_HOST})
+"""Stops that do not end by themselves."""
 MIN_MAJORITY = 3
 """Members from which a majority alone is high confidence."""
 
@@ -52,17 +57,42 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
         flights = flight_calls(timeline, latest)
         if flights is not None:
             unequal = (
-                tuple(latest_mismatches(flights))
+                tuple(with_aborted(timeline, mismatch) for mismatch in latest_mismatches(flights))
                 or tuple(aborted_mismatches(timeline, flights))
                 or tuple(skipped_before_the_end(timeline, flights))
             )
             again = _found(timeline, flights, ends, unequal)
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
+    if not any(hang.culprits for hang in result):
+        result = tuple(busy_until_a_timeout(recorded, recorded_ends)) or result
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
     explained = () if certain or not lost else tuple(stops_for_lost_hosts(timeline, ends, lost))
     result = explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
-    return with_noticed(result, noticed)
+    result = tuple(with_testimony(timeline, hang) for hang in with_noticed(result, noticed))
+    result = result or tuple(stops_that_ended_the_job(recorded))
+    if not any(hang.stopped for hang in result):
+        return result
+    limit_ns, ended = patience(recorded).hang_ns, _ended_in_it(recorded_ends)
+    known = () if noticed is None or noticed.state is not StopState.HANG else noticed.culprits
+    return tuple(
+        replace(hang, state=_state(hang, limit_ns=limit_ns, ended=ended or (bool(known) and hang.culprits == known)))
+        for hang in result
+    )
+
+
+def _state(hang: Hang, *, limit_ns: int, ended: bool) -> StopState:
+    """Return STALL for a stop that may end by itself: it has lasted for less than `limit_ns`, the job did not end in it
+    (`ended`), and no evidence shows that it cannot.
+    """
+    lasted_ns = hang.lasted_ns or 0  # 0: the time is not known, as in imported dumps
+    certain = hang.cannot_go_on is not None or hang.kind in CERTAIN
+    return StopState.HANG if certain or ended or not 0 < lasted_ns < limit_ns else StopState.STALL
+
+
+def _ended_in_it(ends: Sequence[Fault]) -> bool:
+    """True if ranks ended, and nothing outside of the job ended them."""
+    return any(end.is_fault for end in ends) and not any(end.kind is FaultKind.STOPPED for end in ends)
 
 
 def _follows(host: LostHost, noticed: Hang | None) -> bool:
@@ -158,8 +188,26 @@ def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[i
         since_ns=max(each.start_ns for each in mismatch.calls.values()),
         until_ns=until_ns,
         confidence=_confidence(mismatch),
-        evidence=f"{sides(mismatch)}; {mismatch.reference}",
+        differs=_differs(mismatch, standings),
+        cannot_go_on=None if until_ns is None else "a collective on which ranks disagree does not complete",
+        evidence=f"{sides(mismatch, standings)}; {mismatch.reference}",
     )
+
+
+def _differs(mismatch: Mismatch, standings: Mapping[int, Standing]) -> Differs | None:
+    """Another size that no rank issued before is a size. One that is usual elsewhere is another collective."""
+    forms = {form_of(call) for call in mismatch.calls.values()}
+    if mismatch.shifted or mismatch.between is not None or len(forms) < 2 or not standings:
+        return None
+    usual = {
+        form_of(call)
+        for each in standings.values()
+        for call in each.calls.calls
+        if call.channel == mismatch.first.channel and call not in mismatch.calls.values()
+    }
+    of_culprits = {form_of(mismatch.calls[rank]) for rank in mismatch.culprits if rank in mismatch.calls}
+    same_operation = len({form.operation for form in forms}) == 1
+    return Differs.SIZE if same_operation and not of_culprits & usual else Differs.OPERATION
 
 
 def _confidence(mismatch: Mismatch) -> str:

@@ -50,6 +50,7 @@ def _named(hang: Hang, host: LostHost, *, start_ns: int) -> Hang:
         culprits=(),
         suspects=host.ranks,
         host=host.host.name,
+        cannot_go_on="its host was lost",
         confidence=host.confidence,
         evidence=f"{host.sentence(start_ns=start_ns)}; {waited}{lasting(hang.lasted_ns or 0)}",
     )

@@ -10,14 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.faults.hangs.hang import Hang, HangKind
+from traincope.analysis.faults.hangs.hang import Hang, HangKind, StopState
 from traincope.analysis.ledger.coverage import consecutive_ranges
-from traincope.events import CLEAN, END_OF_TIME_NS
+from traincope.events import CLEAN, END_OF_TIME_NS, Flag, Kind, Phase
 from traincope.store.job.hang_notices import HangNotice, Progress, stands
 from traincope.store.segments.segments import last_progress_ns
-from traincope.timeline import Timeline
+from traincope.timeline import RankTimeline, Timeline
+from traincope.units import duration, numbers
 
 NOTED = "an agent noted it at that time"
+GAVE_UP = "these ended their runs in that step, after an error that they caught"
 MAX_RANGES, MAX_CHARACTERS = 64, 2000
 """Ranges of ranks, and length of a sentence, in an announcement. On a shared directory each host appends one."""
 
@@ -37,6 +39,65 @@ def noticed_hang(timeline: Timeline) -> Hang | None:
         if newest is None or newest.until_ns is None or hang.since_ns <= newest.until_ns:
             newest = hang
     return newest
+
+
+def stops_that_ended(timeline: Timeline) -> Iterator[Hang]:
+    """The announced stops of a rank after which the job went on by itself, in order. Without the agent's note of its
+    end, a stop lasted at least as long as it was announced.
+    """
+    known = progress(timeline)
+    for notice, hang in _announced_stops(timeline):
+        if not _victims_gave_up(timeline, hang) and (not stands(notice, known) or _ended_cleanly(timeline, hang)):
+            least = "" if notice.state == StopState.OVER else "at least "
+            evidence = _evidence(hang, "then the job went on", least=least)
+            yield replace(hang, state=StopState.OVER, cannot_go_on=None, evidence=evidence)
+
+
+def stops_that_ended_the_job(timeline: Timeline) -> Iterator[Hang]:
+    """The announced stops of a rank in which the others ended their runs cleanly: they caught their errors."""
+    for _, hang in _announced_stops(timeline):
+        if _victims_gave_up(timeline, hang):
+            until_ns = max(rank.last_ns for rank in timeline.ranks if rank.rank in hang.victims)
+            whole = replace(hang, state=StopState.HANG, until_ns=until_ns, cannot_go_on=GAVE_UP)
+            yield replace(whole, evidence=_evidence(whole, GAVE_UP))
+
+
+def _announced_stops(timeline: Timeline) -> Iterable[tuple[HangNotice, Hang]]:
+    """The newest judgement of each stop of a rank."""
+    newest: dict[int, tuple[HangNotice, Hang]] = {}
+    for notice in sorted(timeline.run.notices, key=lambda notice: notice.at_wall_ns):
+        hang = _hang(notice, world_size=timeline.run.info.world_size)
+        if hang is not None and hang.kind is HangKind.STUCK:
+            overlapping = [at for at, (_, before) in newest.items() if hang.since_ns <= (before.until_ns or 0)]
+            newest[overlapping[-1] if overlapping else hang.since_ns] = (notice, hang)
+    return newest.values()
+
+
+def _victims_gave_up(timeline: Timeline, hang: Hang) -> bool:
+    victims = [rank for rank in timeline.ranks if rank.rank in hang.victims]
+    return bool(victims) and all(_gave_up(rank, at_ns=hang.until_ns or 0) for rank in victims)
+
+
+def _gave_up(rank: RankTimeline, *, at_ns: int) -> bool:
+    """True if the rank ended its run cleanly in the step in which it waited at this time: the training caught the error
+    of its communication. Work after a last step, such as a barrier at the end, is no step.
+    """
+    records = rank.main
+    updated = (records["kind"] == Kind.PHASE) & (records["phase"] == Phase.OPTIMIZER) & (records["start_ns"] > at_ns)
+    if rank.ending != CLEAN or updated.any():
+        return False
+    inside = records[(records["start_ns"] <= at_ns) & (records["end_ns"] > at_ns)]
+    failed = (inside["kind"] == Kind.COLLECTIVE) & (inside["flags"] & Flag.RAISED > 0)
+    backward = inside[(inside["kind"] == Kind.PHASE) & (inside["phase"] == Phase.BACKWARD)]
+    return bool(failed.any()) or len(backward) > 0
+
+
+def _evidence(hang: Hang, end: str, *, least: str = "") -> str:
+    where = f"at {hang.call_site}" if hang.call_site is not None else f"({hang.doing})" if hang.doing else ""
+    stood = " ".join(part for part in (numbers(hang.culprits, "rank"), "stood", where) if part)
+    waited = f"; {numbers(hang.victims, 'rank')} waited for it" if hang.victims else ""
+    inside = f" in {hang.collective} on {hang.axis}" if waited and hang.collective and hang.axis else ""
+    return f"{stood} for {least}{duration(hang.lasted_ns or 0)}{waited}{inside}; {end}"
 
 
 def progress(timeline: Timeline) -> Progress:
@@ -65,11 +126,12 @@ def with_noticed(result: Sequence[Hang], noticed: Hang | None) -> tuple[Hang, ..
 
 def announced(hang: Mapping[str, Any], *, before: Iterable[HangNotice]) -> dict[str, Any]:
     """Shorten a hang's JSON for its announcement, to a bounded size; return nothing if the newest kept judgement among
-    the notices `before` is of the same culprits and the same time. Ranks are kept as ranges [first, last]; no victim
-    and no suspect if they have more than `MAX_RANGES`.
+    the notices `before` is of the same culprits, state and time. Ranks are kept as ranges [first, last]; no victim and
+    no suspect if they have more than `MAX_RANGES`.
     """
     newest = max((notice for notice in before if notice.judged), key=lambda notice: notice.at_wall_ns, default=None)
-    if newest is not None and newest.culprits == tuple(hang["culprits"]):
+    same = newest is not None and newest.judged.get("state") == hang.get("state")
+    if same and newest is not None and newest.culprits == tuple(hang["culprits"]):
         since_ns, lasted_ns = (newest.judged.get(name) for name in ("since", "lasted_ns"))
         if type(since_ns) is int and type(lasted_ns) is int and hang["since"] <= since_ns + lasted_ns:
             return {}
@@ -100,6 +162,8 @@ def _hang(notice: HangNotice, *, world_size: int) -> Hang | None:
         noticed = judged["detected_after_seconds"]
         hang = Hang(
             kind=HangKind(judged["kind"]),
+            state=StopState(judged.get("state", StopState.HANG)),
+            cannot_go_on=_text(judged.get("cannot_go_on")),
             culprits=notice.culprits,
             host=_text(judged["host"]),
             victims=tuple(_ranks(judged["victims"], world_size=world_size)),

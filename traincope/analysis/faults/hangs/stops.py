@@ -6,17 +6,20 @@ from dataclasses import dataclass, replace
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import is_external_signal
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.evidence.calls import Call
+from traincope.analysis.faults.hangs.evidence.calls import Call, Identity
 from traincope.analysis.faults.hangs.evidence.patience import PAUSES, UNLEARNED_NS, UNSEEN_NS, Patience, patience
-from traincope.analysis.faults.hangs.evidence.standing import Standing
+from traincope.analysis.faults.hangs.evidence.standing import LOCKED, Standing
 from traincope.analysis.faults.hangs.evidence.waiting import Edge, Source, edges_of, sources
-from traincope.analysis.faults.hangs.hang import Hang, HangKind
-from traincope.analysis.faults.hangs.sentences import in_cycle, lasting, place_of_call, stood, waited
+from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind
+from traincope.analysis.faults.hangs.sentences import SECOND_NS, in_cycle, lasting, place_of_call, stood, waited
 from traincope.analysis.faults.stacks import TEARDOWN, Place
 from traincope.events import END_OF_TIME_NS, NO_STEP
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
+MANY_GROUPS = 2
+"""Groups that must agree on a rank before dumps of GPUs name it together with others."""
+BY_DEVICES = (HangKind.STUCK, HangKind.UNKNOWN)
 OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EXIT, FaultKind.KILLED, FaultKind.SIGNAL})
 
 
@@ -57,8 +60,23 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
         refused=timeline.run.refused,
     )
     edges = edges_of(standings)
+    if run.patience.imported:
+        yield from map(_without_a_time, _stops(run, edges))
+    else:
+        yield from _stops(run, edges)
+
+
+def _without_a_time(hang: Hang) -> Hang:
+    """Leave out the time of a stop between the last entries of dumps, which do not show when they were written."""
+    lasted_ns = hang.lasted_ns
+    return hang if lasted_ns is None or lasted_ns >= SECOND_NS else replace(hang, until_ns=hang.since_ns)
+
+
+def _stops(run: _Run, edges: Sequence[Edge]) -> Iterator[Hang]:
+    standings = run.standings
     if edges:
-        yield from _merged(list(_of_sources(run, sources(edges))))
+        found = _merged(list(_of_sources(run, sources(edges))), alone=_missed_alone(run, edges))
+        yield from (_by_devices(run, hang, edges) for hang in found)
     elif any(each.left for each in standings.values()):
         yield from _left_behind(run)
     else:
@@ -66,13 +84,16 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
 
 
 def _dead(standings: Mapping[int, Standing], ends: Sequence[Fault], needed_ns: int) -> frozenset[int]:
-    """Ranks that ended by themselves. One that was killed after it had stood still for long did not cause the stop."""
+    """Ranks that ended by themselves. One that was killed, or whose communication failed, after it had stood still for
+    long did not cause the stop.
+    """
     return frozenset(
         rank
         for end in ends
         if ended_by_itself(end)
         for rank in end.ranks
-        if end.kind is not FaultKind.KILLED or not _stood_before(standings.get(rank), needed_ns)
+        if not (end.kind is FaultKind.KILLED or end.of_communication)
+        or not _stood_before(standings.get(rank), needed_ns)
     )
 
 
@@ -126,7 +147,10 @@ def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
     waited_ns = _until_ns(run, [edge.rank for edge in source.edges])
     own_until_ns = waited_ns if culprit.left else culprit.until_ns
     until_ns = waited_ns if own_until_ns is None or waited_ns is None else min(own_until_ns, waited_ns)
-    if until_ns is None or until_ns - since_ns < run.patience_with(culprit):
+    timed_out = all(edge.absent and edge.call.raised for edge in source.edges) and any(
+        run.standings[edge.rank].timed_out for edge in source.edges
+    )
+    if until_ns is None or until_ns - since_ns < (0 if timed_out else run.patience_with(culprit)):
         return None
     hang = _hang(
         run,
@@ -143,7 +167,12 @@ def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
     subject = f"rank {culprit.rank} {did}" if culprit.left else did
     seen = culprit.stopped or (culprit.place is Place.OUTSIDE and not culprit.left)
     certain = seen and all(edge.absent for edge in source.edges)
-    return replace(hang, confidence=HIGH if certain else MEDIUM, evidence=f"{subject}; {hang.evidence}")
+    return replace(
+        hang,
+        confidence=HIGH if certain else MEDIUM,
+        cannot_go_on=culprit.cannot_go_on,
+        evidence="; ".join([subject, *([LOCKED] if culprit.cannot_go_on == LOCKED else []), hang.evidence]),
+    )
 
 
 def _why_unknown(run: _Run, source: Source, culprit: Standing, *, known: bool) -> str | None:
@@ -177,7 +206,7 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     if until_ns is None or until_ns - since_ns < run.patience_ns:
         return None
     hang = _hang(run, HangKind.DEADLOCK, source, since_ns=since_ns, until_ns=until_ns)
-    text = f"{in_cycle(source.ranks, inside)}; all{lasting(until_ns - since_ns)}"
+    text = f"{in_cycle(source.ranks, inside, run.standings)}; all{lasting(until_ns - since_ns)}"
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
     # Each stage of a pipeline has messages of its own.
@@ -189,13 +218,15 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     if is_habit:
         return _departed(run, hang, odd, text)
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
-    return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text)
+    return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text, cannot_go_on="they wait for each other")
 
 
 def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str) -> Hang:
     """Name the ranks of a cycle that issued what they never issued before: the others are their victims."""
     culprit = run.standings[odd[0]]
-    habit = f"{numbers(odd, 'rank')} issued other collectives than in earlier steps"
+    reorders = all(run.standings[rank].calls.reorders for rank in odd)
+    how = "the same collectives in another order than" if reorders else "other collectives than"
+    habit = f"{numbers(odd, 'rank')} issued {how} in earlier steps"
     return replace(
         hang,
         kind=HangKind.MISMATCH,
@@ -203,6 +234,7 @@ def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str) -> Hang:
         victims=tuple(sorted({*hang.culprits, *hang.victims} - {*odd})),
         call_site=culprit.site,
         stack=tuple(map(str, culprit.frames)),
+        differs=Differs.ORDER if reorders else Differs.OPERATION,
         evidence=f"{text}; {habit}",
     )
 
@@ -275,7 +307,7 @@ def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns:
         since_ns=since_ns,
         until_ns=until_ns,
         confidence=MEDIUM,
-        evidence=waited(source.edges, source.victims),
+        evidence=waited(source.edges, source.victims, run.standings),
     )
 
 
@@ -295,28 +327,77 @@ def _unknown(hang: Hang, suspects: Sequence[int], why: str) -> Hang:
     )
 
 
-def _merged(found: Sequence[Hang]) -> Iterator[Hang]:
-    """Several stuck ranks with a common victim are one hang. If one of them is not certain, all are suspects."""
+def _missed_alone(run: _Run, edges: Sequence[Edge]) -> frozenset[int]:
+    """Ranks of which torch's flight recorder shows that they alone did not join a collective of some group, and that
+    they did not join those of others.
+    """
+    missed: dict[tuple[int, Identity], set[int]] = {}
+    groups: dict[int, set[str]] = {}
+    for edge in edges:
+        missed.setdefault((edge.rank, edge.call.identity), set()).add(edge.other)
+        if edge.absent:
+            groups.setdefault(edge.other, set()).add(edge.call.channel.group)
+    alone = {rank for others in missed.values() if len(others) == 1 for rank in others}
+    return frozenset(
+        rank
+        for rank, names in groups.items()
+        if rank in alone and len(names) >= MANY_GROUPS and run.standings[rank].calls.by_flight
+    )
+
+
+def _merged(found: Sequence[Hang], *, alone: frozenset[int]) -> Iterator[Hang]:
+    """Several stuck ranks with a common victim are one hang. If one of them is not certain, all are suspects.
+
+    `alone`: ranks that the members of several groups name.
+    """
     rest = sorted(found, key=lambda hang: hang.since_ns)
     while rest:
         first, *others = rest
         same = [hang for hang in others if set(hang.victims) & set(first.victims)]
         rest = [hang for hang in others if hang not in same]
-        yield _joined_hang([first, *same]) if same else first
+        yield _joined_hang([first, *same], alone=alone) if same else first
 
 
-def _joined_hang(hangs: Sequence[Hang]) -> Hang:
+def _joined_hang(hangs: Sequence[Hang], *, alone: frozenset[int]) -> Hang:
     first = hangs[0]
     if all(hang.kind is HangKind.NONE_COMPLETES for hang in hangs):
         return first
     ranks = tuple(sorted({rank for hang in hangs for rank in (*hang.culprits, *hang.suspects)}))
     victims = tuple(sorted({rank for hang in hangs for rank in hang.victims} - set(ranks)))
     text = "; ".join(hang.evidence for hang in hangs)
-    if all(hang.confidence == HIGH for hang in hangs):
+    if all(hang.confidence == HIGH or (hang.culprits and alone >= {*hang.culprits}) for hang in hangs):
         return replace(first, culprits=ranks, victims=victims, evidence=text)
     return replace(
         _unknown(first, ranks, "more than one rank was missing, and the evidence about one of them is weak"),
         victims=victims,
+    )
+
+
+def _by_devices(run: _Run, hang: Hang, edges: Sequence[Edge]) -> Hang:
+    """Name the ranks whose GPUs did not complete collectives of several groups that other members completed.
+
+    They must contain those for which the others wait. One collective may complete on a member a moment later.
+    """
+    halted = tuple(sorted(rank for rank, each in run.standings.items() if len(each.calls.behind) >= MANY_GROUPS))
+    if not halted or not {*(hang.culprits or hang.suspects)} <= {*halted} or hang.kind not in BY_DEVICES:
+        return hang
+    groups = {name for rank in halted for name in run.standings[rank].calls.behind}
+    done = (
+        f"{numbers(halted, 'rank')} did not complete collectives of {len(groups)} groups that other members completed, "
+        f"so their GPUs stand still{lasting(hang.lasted_ns or 0)}"
+    )
+    direct = [edge for edge in edges if edge.other in halted and edge.rank not in halted] or list(edges)
+    victims = tuple(sorted({*(edge.rank for edge in edges), *hang.victims} - {*halted}))
+    culprit = run.standings[halted[0]]
+    return replace(
+        hang,
+        kind=HangKind.STUCK,
+        culprits=halted,
+        suspects=(),
+        victims=victims,
+        confidence=MEDIUM,
+        doing=culprit.doing,
+        evidence=f"{done}; {numbers(victims, 'rank')} waited in {place_of_call(direct[0].call)}",
     )
 
 
@@ -345,6 +426,7 @@ def _left_behind(run: _Run) -> Iterator[Hang]:
         stack=tuple(map(str, first.frames)),
         doing=where.strip() or first.doing,
         confidence=MEDIUM,
+        cannot_go_on=first.cannot_go_on,
         evidence=ended,
     )
 
@@ -400,7 +482,8 @@ def _by_stacks(run: _Run, standings: Sequence[Standing], *, since_ns: int, until
         stack=tuple(map(str, culprit.frames)),
         doing=culprit.doing,
         confidence=MEDIUM,
-        evidence=text,
+        cannot_go_on=culprit.cannot_go_on,
+        evidence=f"{text}; {LOCKED}" if culprit.cannot_go_on == LOCKED else text,
     )
 
 

@@ -1,26 +1,39 @@
 """Findings about exposed communication: waiting for ranks, transfers, or ambiguous waits."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
-from traincope.analysis.attribution.terms import exposed_transfer
 from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.call_sites import Messages
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
+from traincope.analysis.efficiency.counted_flops import counted_flops
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.replaying.prices import Prices
+from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.stragglers import Stragglers, why_none
-from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
 from traincope.analysis.verdict.losses.hot_experts import HotAxis
-from traincope.timeline import LedgerClock
+from traincope.analysis.verdict.losses.object_collectives import object_collectives, without_objects
+from traincope.analysis.verdict.losses.sent_messages import Purpose, Sent, sent_on
+from traincope.events import Phase
+from traincope.timeline import LedgerClock, Timeline
+from traincope.timeline.device.collectives import UNKNOWN_AXIS
 from traincope.topology import PIPELINE_AXIS
 from traincope.units import numbers
 
 MIN_SPEED = 10_000_000
 """Bytes per second below which a bandwidth depends on the message's size more than on the link."""
 
+SHOWN_UNSPLIT = 0.005
+"""Share of step time below which time that may be transfer or wait is not mentioned."""
 
-PREFETCH = (
-    "Overlap these transfers with compute (prefetch the next layer, larger buckets), or send bf16 instead of fp32"
-)
+MOSTLY = 0.5
+"""Share of an axis' exposed time from which one purpose decides the advice."""
+
+PREFETCH = "Overlap these transfers with compute (prefetch the next layer, larger buckets)"
+BALANCE = "Give every rank batches of equal size and shape, and CPU cores of its own (taskset, numactl)"
+ALONE = "Leave these collectives out: their groups have one member, so nothing is sent"
 OVERLAP = {
     PIPELINE_AXIS: "Send activations earlier or in smaller pieces, so that transfers overlap compute",
     "tp": "Use fewer tensor-parallel ranks, or overlap these transfers with compute (asynchronous tensor parallelism)",
@@ -29,38 +42,94 @@ OVERLAP = {
 
 
 def exposed_findings(
-    ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers, hot: tuple[HotAxis, ...]
+    timeline: Timeline,
+    ledger: Ledger,
+    comm: tuple[AxisOperation, ...],
+    stragglers: Stragglers,
+    hot: tuple[HotAxis, ...],
+    prices: Prices,
+    *,
+    messages: Sequence[Messages] = (),
+    reported: float = 0.0,
 ) -> Weighted:
-    """Findings by axis. Waiting for a rank that another finding names is not repeated."""
+    """Findings by axis, and one for objects. Waiting for a rank that another finding names is not repeated.
+
+    `reported`: share of step time of waits that findings about stops contain. It is taken from all axes in proportion.
+    """
     blamed = {axis for straggler in stragglers.named for axis in straggler.axes} | {
         a for hot_axis in hot for a in hot_axis.axes
     }
+    objects = object_collectives(ledger, messages, prices, blamed=blamed)
+    if objects.finding is not None:
+        yield sum(objects.shares.values()), objects.finding
+    products = _products(timeline)
     ambiguous_waits = ledger.ambiguous_waits()
+    waits = sum(ledger.share(term) or 0.0 for term in ledger.order if term.startswith("exposed_wait["))
+    rest = max(1 - reported / waits, 0.0) if waits else 1.0
     for term in ledger.order:
-        family, _, rest = term.partition("[")
-        axis, share = rest.rstrip("]"), ledger.share(term) or 0.0
+        family, _, bracketed = term.partition("[")
+        axis, whole, of_objects = bracketed.rstrip("]"), ledger.share(term) or 0.0, objects.shares.get(term, 0.0)
+        share = whole - of_objects
         if share < MIN_SHARE:
             continue
-        if family == "exposed_wait" and axis not in blamed:
-            yield share, _wait_finding(axis, share, sampling_error(ledger, term), stragglers)
-        elif family == "exposed_transfer" and (why := _mostly_ambiguous(ledger, term, ambiguous_waits)) is not None:
-            yield share, _ambiguous_finding(ledger, axis, share, why, sampling_error(ledger, term))
+        kept = of_objects / whole
+        others = tuple(each for each in messages if not objects.shares or each.phase is not Phase.OBJECTS)
+        sent = sent_on(axis, others, rank_steps=ledger.rank_steps, products=products)
+        error = "" if term in objects.shares else sampling_error(ledger, term)
+        if family == "exposed_wait":
+            if axis not in blamed and rest * share >= MIN_SHARE:
+                error = "" if reported else error  # its interval is not that of the rest
+                found = _wait_finding(axis, rest * share, error, stragglers, sent, others=reported > 0)
+                gain = prices.gain(Factors({(None, term): kept}), share=share, at_most=True)
+                yield rest * share, priced(found, replace(gain, ratio=rest * gain.ratio), shown=found.avoidable)
         elif family == "exposed_transfer":
-            yield share, _transfer_finding(axis, share, comm, sampling_error(ledger, term))
+            causes = {why: ns for (on, why), ns in ambiguous_waits.items() if on == axis}
+            certain = share * (1 - sum(causes.values()) / max(ledger.total(term) or 0, 1))
+            if causes and (2 * certain < share or certain < MIN_SHARE):
+                why = max(causes, key=lambda cause: causes[cause])
+                yield share, _ambiguous_finding(ledger, axis, share, why, error)
+            else:
+                error = "" if causes else error
+                is_alone = _is_alone(axis, comm)
+                removed = Factors({(None, term): kept}, keeps_ambiguous=True)
+                gain = prices.gain(removed, share=certain, at_most=not is_alone)
+                rows = comm if term not in objects.shares else without_objects(comm, others)
+                found = _transfer_finding(axis, certain, rows, sent, error, is_alone=is_alone, unsplit=share - certain)
+                yield certain, priced(found, gain, shown=found.avoidable)
 
 
-def _wait_finding(axis: str, share: float, error: str, stragglers: Stragglers) -> Finding:
+def _products(timeline: Timeline) -> tuple[str, ...]:
+    """Return the dtype of most of the counted FLOPs; nothing if no rank counted."""
+    for flops in (counted.executed() for rank in timeline.ranks if (counted := counted_flops(rank)) is not None):
+        return tuple(dtype for dtype in flops if flops[dtype] == max(flops.values()))
+    return ()
+
+
+def _largest(sent: Sequence[Sent], ns: dict[Purpose, int]) -> Sent | None:
+    """Return the messages with most of the time `ns`, if they are more than the others and explain it."""
+    total, largest = sum(ns.values()), max(sent, key=lambda each: ns[each.purpose], default=None)
+    if largest is None or not total or not largest.what or ns[largest.purpose] < MOSTLY * total:
+        return None
+    return largest
+
+
+def _wait_finding(
+    axis: str, share: float, error: str, stragglers: Stragglers, sent: Sequence[Sent], *, others: bool
+) -> Finding:
+    """`others`: findings about stops contain a part of the axis' wait."""
+    most = _largest(sent, {each.purpose: each.wait_ns for each in sent})
+    avoidable = most if most is not None and most.avoidable else None
+    where = "" if avoidable is None else f"; most of it is where {avoidable.what}"
+    also = " for other reasons" if others else ""
     return Finding(
         kind=FindingKind.EXPOSED_WAIT,
         confidence=MEDIUM,
         evidence=(
-            f"ranks wait {percent(share)} of step time{error} for the last rank to join collectives on {axis}; "
-            f"{_who(stragglers)}"
+            f"ranks wait {percent(share)} of step time{error} for the last rank to join collectives on {axis}{also}; "
+            f"{_who(stragglers)}{where}"
         ),
-        advice=with_gain(
-            "Give every rank batches of equal size and shape, and CPU cores of its own (taskset, numactl)", share
-        ),
-        estimated_gain_ratio=share,
+        advice=BALANCE if avoidable is None else f"{avoidable.advice}. {BALANCE}",
+        avoidable=avoidable is not None,
     )
 
 
@@ -72,19 +141,21 @@ def _who(stragglers: Stragglers) -> str:
     return why_none(stragglers)
 
 
-def _mostly_ambiguous(
-    ledger: Ledger, term: str, ambiguous_waits: Mapping[tuple[str, AmbiguousWait], int]
-) -> AmbiguousWait | None:
-    """The main reason why most of an axis' transfer may be waiting; None if most of it is certainly transfer."""
-    causes = {cause: ns for (axis, cause), ns in ambiguous_waits.items() if exposed_transfer(axis) == term}
-    if 2 * sum(causes.values()) <= (ledger.total(term) or 0):
-        return None
-    return max(causes, key=lambda cause: causes[cause])
-
-
 TRACE_ALL = "Trace and import all ranks, with a torch that names the process groups of kernels (2.4 or newer)."
+WITHOUT_GROUPS = (
+    "Compare each of these kernels with its shortest time: the rest is mostly wait. They name no process group, so the "
+    "kernels of other ranks cannot be matched. torch 2.4 or newer names the groups of NCCL's."
+)
+WITHOUT_A_GPU = (
+    "Record the run with traincope: it sees when each rank joins. The profiler names no process group for a backend "
+    "without a GPU."
+)
 REMEDIES = {
-    AmbiguousWait.RECORDS_MISSING: "Copy the missing ranks' records into the run directory, and report again.",
+    AmbiguousWait.RECORDS_MISSING: (
+        "Copy the missing ranks' records into the run directory, and report again. If the peers are another replica or "
+        "job, record it too: the others wait for the one whose steps compute longest."
+    ),
+    AmbiguousWait.NOT_MATCHED: WITHOUT_A_GPU,
     AmbiguousWait.NEVER_WAITED_FOR: "Call work.wait() for every transfer before the step ends.",
     AmbiguousWait.CLOCKS: "Compare only ranks of one host: RECORDING shows the error between the hosts' clocks.",
     AmbiguousWait.NOT_REPLAYED: "Copy the missing stages' records into the run directory, and report again.",
@@ -100,18 +171,48 @@ def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWa
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
         evidence=(f"ranks wait {percent(share)} of step time{error} on {axis}; {choices} may be the cause: {WHY[why]}"),
-        advice=TRACE_ALL if ledger.clock is LedgerClock.DEVICE else REMEDIES[why],
+        advice=_how_to_find_out(ledger, axis, why),
     )
 
 
-def _transfer_finding(axis: str, share: float, comm: tuple[AxisOperation, ...], error: str) -> Finding:
+def _how_to_find_out(ledger: Ledger, axis: str, why: AmbiguousWait) -> str:
+    if ledger.clock is not LedgerClock.DEVICE:
+        return REMEDIES[why]
+    return WITHOUT_GROUPS if axis == UNKNOWN_AXIS else TRACE_ALL
+
+
+def _transfer_finding(
+    axis: str,
+    share: float,
+    comm: tuple[AxisOperation, ...],
+    sent: Sequence[Sent],
+    error: str,
+    *,
+    is_alone: bool,
+    unsplit: float,
+) -> Finding:
+    """`unsplit`: share of step time that may be transfer or wait. It is no part of the gain."""
+    more = f"; another {percent(unsplit)} is transfer or wait" if unsplit >= SHOWN_UNSPLIT else ""
+    what = "collectives of groups with one member" if is_alone else "transfers"
+    most = None if is_alone else _largest(sent, {each.purpose: each.transfer_ns for each in sent})
+    content = "" if most is None else f": {most.what}"
+    advice = OVERLAP.get(axis, PREFETCH) if most is None else most.advice
     return Finding(
         kind=FindingKind.EXPOSED_TRANSFER,
         confidence=MEDIUM,
-        evidence=f"transfers on {axis} delay compute by {percent(share)} of step time{error}{_mostly(axis, comm)}",
-        advice=with_gain(OVERLAP.get(axis, PREFETCH), share),
-        estimated_gain_ratio=share,
+        evidence=(
+            f"{what} on {axis} delay compute by {percent(share)} of step time{error}"
+            f"{_mostly(axis, comm)}{content}{more}"
+        ),
+        advice=ALONE if is_alone else advice,
+        avoidable=is_alone or (most is not None and most.avoidable),
     )
+
+
+def _is_alone(axis: str, comm: tuple[AxisOperation, ...]) -> bool:
+    """Return whether all groups of the axis have one member."""
+    groups = [row.largest_group for row in comm if row.axis == axis]
+    return bool(groups) and set(groups) == {1}
 
 
 def _mostly(axis: str, comm: tuple[AxisOperation, ...]) -> str:

@@ -1,4 +1,13 @@
-"""Ledger terms in which a host delays its rank: what happens in them, and the advice."""
+"""Ledger terms in which a host delays its rank: what happens in them, and the advice, by what the record shows."""
+
+from collections import Counter
+from collections.abc import Collection
+
+import numpy as np
+
+from traincope.events import LOADER_WITHOUT_WORKERS, NO_STEP, Kind, Phase
+from traincope.store.job.attempts import LOADING, SAVING, SAVING_LATER
+from traincope.timeline import RankTimeline, Timeline
 
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints stop training", "Save checkpoints asynchronously, or less often."),
@@ -7,8 +16,76 @@ HOST_LOSSES = {
     "sync": ("the host waits for the device", "Read values from the device (.item(), print) less often."),
     "launch_gap": (
         "the GPUs wait for the host to launch their next kernel",
-        "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and do less between launches.",
+        "Launch fewer and larger kernels ({how}), and do less between launches.",
     ),
     "exposed_memory": ("the GPUs only copy memory", "Copy from pinned memory on a separate stream, earlier and less."),
 }
-"""Term -> (description, advice), for terms without further analysis."""
+"""Term -> (description, advice), for terms without further analysis. `{how}`: see `fewer_kernels`."""
+PARTLY_REMOVED = ("sync", "launch_gap", "exposed_memory")
+"""Terms that the advice does not remove as a whole: the device's work, launches and copies remain."""
+SAVED_LATER = (
+    "Saves run in the background already, and only their start stops training: save less often, or copy less there "
+    "(each rank its own shard, into pinned memory that is kept between saves)."
+)
+MADE_HERE = "each batch is made in the training process (num_workers=0)"
+GIVE_WORKERS = (
+    "Give the DataLoader workers (num_workers), so that they make batches during the steps, or tokenize and decode the "
+    "data before training"
+)
+LOADED = "Load checkpoints before the first step, each rank its own shard, from a local disk."
+
+
+def host_advice(term: str, timeline: Timeline, ranks: Collection[int] = ()) -> str:
+    """Return the advice for the loss in a term. `ranks`: those that lose; empty for all."""
+    if term == "checkpoint_stall":
+        return _checkpoint_advice([rank for rank in timeline.ranks if not ranks or rank.rank in ranks])
+    return HOST_LOSSES[term][1].format(how=fewer_kernels(timeline))
+
+
+def loads_itself(ranks: Collection[RankTimeline]) -> bool:
+    """Return whether most of these ranks' data wait is in loaders without workers: they make batches themselves."""
+    waited_ns: Counter[bool] = Counter()
+    for rank in ranks:
+        waits = rank.closed(rank.main[(rank.main["kind"] == Kind.PHASE) & (rank.main["phase"] == Phase.DATA_WAIT)])
+        for name in np.unique(waits["name"]).tolist():
+            chosen = waits[waits["name"] == name]
+            lasted_ns = int((chosen["end_ns"] - chosen["start_ns"]).sum())
+            waited_ns[rank.name(name) == LOADER_WITHOUT_WORKERS] += lasted_ns
+    return waited_ns[True] > waited_ns[False]
+
+
+def fewer_kernels(timeline: Timeline) -> str:
+    """Return the ways to fewer kernels that the record does not show in use."""
+    compiled = any(
+        (records["phase"] == Phase.COMPILE).any() for rank in timeline.ranks for records in rank.threads.values()
+    )
+    ways = ("CUDA graphs", "larger batches where memory allows")
+    return ", ".join(ways if compiled else ("torch.compile", *ways))
+
+
+def _checkpoint_advice(ranks: Collection[RankTimeline]) -> str:
+    """A save in the background is advised unless the saves run there already: on another thread, or by `async_save`."""
+    return {
+        LOADING: LOADED,
+        SAVING_LATER: SAVED_LATER,
+    }.get(checkpoint_action(ranks), HOST_LOSSES["checkpoint_stall"][1])
+
+
+def checkpoint_action(ranks: Collection[RankTimeline]) -> str:
+    """Return the action that stops these ranks longest; SAVING_LATER if their saves run in the background too."""
+    stopped_ns: Counter[str] = Counter()
+    elsewhere = False
+    for rank in ranks:
+        for records in rank.threads.values():
+            stalls = records[(records["kind"] == Kind.PHASE) & (records["phase"] == Phase.CHECKPOINT_STALL)]
+            actions = [rank.name(int(name)).partition(" ")[0] for name in stalls["name"]]
+            if records is not rank.main:
+                elsewhere |= SAVING in actions
+                continue
+            closed = rank.closed(stalls)
+            for action, step, start_ns, end_ns in zip(
+                actions, stalls["step"], closed["start_ns"], closed["end_ns"], strict=True
+            ):
+                stopped_ns[action] += 0 if step == NO_STEP else int(end_ns - start_ns)
+    longest = stopped_ns.most_common(1)[0][0] if stopped_ns else SAVING
+    return SAVING_LATER if elsewhere and longest != LOADING else longest

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, exposed_wait
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageImbalance
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.replaying.prices import Prices
+from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.own_work import OF_DEVICE
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
-from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, with_gain
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
 
 HOT = 1.2
 """Ratio to the mean from which a rank's messages, or an expert's rows, count as hot."""
@@ -34,7 +36,11 @@ class HotAxis:
 
 
 def hot_axes(
-    ledger: Ledger, comm: tuple[AxisOperation, ...], stragglers: Stragglers, experts: ExpertLoads | None
+    ledger: Ledger,
+    comm: tuple[AxisOperation, ...],
+    stragglers: Stragglers,
+    experts: ExpertLoads | None,
+    prices: Prices,
 ) -> Iterator[HotAxis]:
     """Axes whose hot experts cost at least MIN_SHARE."""
     for row in comm:
@@ -48,8 +54,18 @@ def hot_axes(
         if waiting + longer >= MIN_SHARE:
             which = _expert(experts)
             finding = _finding(row, row.message_imbalance, waiting=waiting, longer=longer, which=which)
-            confidence = HIGH if late or which else MEDIUM
-            yield HotAxis(axes=axes, share=waiting + longer, finding=replace(finding, confidence=confidence), late=late)
+            finding = replace(finding, confidence=HIGH if late or which else MEDIUM)
+            evened = _evened(ledger, row.axis, longer=longer, waited_on=axes if late is waited_for else ())
+            gain = prices.gain(evened, share=waiting + longer)
+            yield HotAxis(axes=axes, share=waiting + longer, finding=priced(finding, gain, shown=True), late=late)
+
+
+def _evened(ledger: Ledger, axis: str, *, longer: float, waited_on: tuple[str, ...]) -> Factors:
+    """The change to experts with equal loads: equal messages on the axis, and all ranks join at the mean time."""
+    factors: dict[tuple[int | None, str], float] = {(None, exposed_wait(each)): 0.0 for each in waited_on}
+    if transfer := ledger.share(exposed_transfer(axis)):
+        factors[None, exposed_transfer(axis)] = max(1 - longer / transfer, 0.0)
+    return Factors(factors, balanced=frozenset(waited_on))
 
 
 def explains(message_imbalance: MessageImbalance, straggler: Straggler) -> bool:
@@ -70,8 +86,7 @@ def _finding(
             f"{senders} {message_imbalance.ratio:.2f} times the mean of its group in {row.operation} on {row.axis}"
             f"{which}; others wait {percent(waiting)} of step time, the longer messages take {percent(longer)}"
         ),
-        advice=with_gain(ADVICE, waiting + longer),
-        estimated_gain_ratio=waiting + longer,
+        advice=ADVICE,
     )
 
 

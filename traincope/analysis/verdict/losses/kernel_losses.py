@@ -8,7 +8,7 @@ from traincope.analysis.efficiency.work import ENOUGH_COVERAGE
 from traincope.analysis.kernels.kernel_classes import Family
 from traincope.analysis.kernels.kernels import Kernels, Source
 from traincope.analysis.kernels.unfused import Unfused
-from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, with_gain
 from traincope.events import Phase
 from traincope.units import count
 
@@ -20,7 +20,10 @@ USUAL_OF_PEAK = 0.5
 ones of large models reach 38 to 57 % (Megatron-LM, SC21, tables 1 and 2; Llama 3, table 4).
 """
 TRACE = "Record the kernels of a step (traincope run --level 3) to see which they are"
-LARGER = "Make the matrix products larger (batch, sequences per rank, less tensor parallelism), and use bf16 or fp8"
+LARGER = (
+    "Make the matrix products larger (batch, sequences per rank, less tensor parallelism), and use bf16 or fp8 where "
+    "they do not yet"
+)
 FEWER = "Fuse what is no matrix product (torch.compile, fused norms, losses and optimizers)"
 
 
@@ -85,6 +88,7 @@ def unfused_kernels(unfused: Unfused | None) -> Iterator[Finding]:
             f"{percent(share)} of step time is in {count(unfused.count, 'chain')} of pointwise and normalisation "
             f"kernels; the most in {longest.phase}: {named} ({count(longest.count, 'chain')})"
         ),
-        advice=f"{advice}." if gain is None else f"{advice}: this saves at most {percent(gain)} of step time.",
+        advice=f"{advice}." if gain is None else with_gain(advice, gain, at_most=True),
         estimated_gain_ratio=gain,
+        gain_at_most=gain is not None,
     )

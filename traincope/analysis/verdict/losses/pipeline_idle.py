@@ -1,14 +1,18 @@
 """Finding about pipeline idle time: schedule, imbalance, or jitter and its cause."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.replaying.prices import Gain, Prices
+from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.roots import Root
-from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
+from traincope.analysis.verdict.losses.host_losses import host_advice
 from traincope.plan.pipeline.bubble import bubble_over_ideal, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape
+from traincope.timeline import Timeline
 
 AGREES = 0.03
 """Largest difference at which the replayed schedule confirms the formula."""
@@ -23,10 +27,10 @@ DELAYS = {
         "collected garbage",
         "Call gc.disable(), and gc.collect() between steps on all ranks at once",
     ),
-    "checkpoint_stall": ("wrote a checkpoint", "Save checkpoints asynchronously, or less often"),
-    "compile": ("compiled", "Keep tensor shapes constant, to compile only once"),
+    "checkpoint_stall": ("saved or loaded a checkpoint", ""),
+    "compile": ("compiled", ""),
 }
-"""Term that delays a rank -> (what the rank did, advice)."""
+"""Term that delays a rank -> (what the rank did, advice; empty for that of `host_advice`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,9 @@ def find_cause(ledger: Ledger, bubble: Bubble | None, roots: tuple[Root, ...]) -
     )
 
 
-def idle_findings(bubble: Bubble | None, cause: Cause | None, *, reported: bool) -> Weighted:
+def idle_findings(
+    timeline: Timeline, bubble: Bubble | None, cause: Cause | None, prices: Prices, *, reported: bool
+) -> Weighted:
     """At most one finding. A cause that another finding has `reported` is not counted again."""
     if bubble is None:
         return
@@ -85,18 +91,14 @@ def idle_findings(bubble: Bubble | None, cause: Cause | None, *, reported: bool)
         return
     largest = max(parts, key=lambda name: parts[name])
     root = cause if largest == "jitter" and not reported else None
-    advice, gain = _advice(largest, parts[largest], bubble, root)
-    yield (
-        total,
-        Finding(
-            kind=FindingKind.PIPELINE_BUBBLE,
-            ranks=root.ranks if root else (),
-            confidence=_confidence(bubble),
-            evidence=_evidence(parts, bubble, cause, reported=reported),
-            advice=advice,
-            estimated_gain_ratio=gain,
-        ),
+    finding = Finding(
+        kind=FindingKind.PIPELINE_BUBBLE,
+        ranks=root.ranks if root else (),
+        confidence=_confidence(bubble),
+        evidence=_evidence(parts, bubble, cause, reported=reported),
+        advice="",
     )
+    yield total, _advised(finding, largest, parts[largest], bubble, root, timeline, prices)
 
 
 def _evidence(parts: dict[str, float], bubble: Bubble, cause: Cause | None, *, reported: bool) -> str:
@@ -124,23 +126,38 @@ def _confidence(bubble: Bubble) -> str:
     return HIGH if abs(bubble.theory_ratio - bubble.replay_ratio) <= AGREES else MEDIUM
 
 
-def _advice(largest: str, share: float, bubble: Bubble, root: Cause | None) -> tuple[str, float | None]:
+def _advised(
+    finding: Finding,
+    largest: str,
+    share: float,
+    bubble: Bubble,
+    root: Cause | None,
+    timeline: Timeline,
+    prices: Prices,
+) -> Finding:
     if root is not None:
-        return with_gain(
-            f"{DELAYS[root.term][1]}, because the pipeline waits for {root.rank_names}", root.peer_share
-        ), root.peer_share
+        in_term = DELAYS[root.term][1] or host_advice(root.term, timeline, root.ranks).removesuffix(".")
+        advice = f"{in_term}, because the pipeline waits for {root.rank_names}"
+        removed = Factors({(rank, root.term): 0.0 for rank in root.ranks})
+        return priced(replace(finding, advice=advice), prices.gain(removed, share=root.peer_share))
     if largest == "imbalance":
         slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).slowest
-        return with_gain(f"Move layers away from stage {slow}, which computes longest", share), share
+        balanced = prices.balanced()
+        gain = Gain(ratio=share if balanced is None else balanced)
+        return priced(replace(finding, advice=f"Move layers away from stage {slow}, which computes longest"), gain)
     if largest == "jitter":
-        return (
-            "Open the timeline (traincope view RUN) at the longest gaps: schedule and stage times do not explain them.",
-            None,
+        return replace(
+            finding,
+            advice=(
+                "Open the timeline (traincope view RUN) at the longest gaps: schedule and stage times do not explain "
+                "them."
+            ),
         )
-    return _another_schedule(bubble, share)
+    advice, ratio = _another_schedule(bubble, share, prices)
+    return replace(finding, advice=advice, estimated_gain_ratio=ratio)
 
 
-def _another_schedule(bubble: Bubble, share: float) -> tuple[str, float | None]:
+def _another_schedule(bubble: Bubble, share: float, prices: Prices) -> tuple[str, float | None]:
     """Advise more microbatches, unless the schedule gains nothing from them."""
     shape = bubble.shape
     if bubble.schedule == "naive":
@@ -156,4 +173,6 @@ def _another_schedule(bubble: Bubble, share: float) -> tuple[str, float | None]:
         return MORE, None
     before = bubble_ratio(bubble.schedule, shape)
     falls = f"from {percent(before)} to {percent(theory)}" if before is not None else f"to {percent(theory)}"
-    return f"{change}: the schedule's bubble falls {falls}.", share * (1 - reduced / current)
+    gain = prices.rescheduled(name, better)
+    gain = share * (1 - reduced / current) if gain is None else gain
+    return f"{change}: the schedule's bubble falls {falls}.", gain

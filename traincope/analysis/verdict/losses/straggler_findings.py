@@ -3,14 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from traincope.analysis.attribution.terms import UNATTRIBUTED
+import numpy as np
+
+from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.efficiency.samples import gpu_samples
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.stragglers.patterns import Pattern, Shape
 from traincope.analysis.stragglers.slow_groups import GroupKind, SlowGroup
-from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
-from traincope.analysis.verdict.findings import Finding, FindingKind, Weighted, percent, with_gain
-from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES
+from traincope.analysis.stragglers.stragglers import Straggler
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.losses.late_causes import OWN_CODE, SHARE, Evidence, late_cause, where
+from traincope.arrays import Bools
 from traincope.timeline import Timeline
 
 CLOCK = "SM clock"
@@ -19,33 +25,6 @@ SLOW_CLOCK = 0.95
 MAX_TERMS = 2
 """Terms that a finding shows; JSON has all."""
 
-CAUSES = {
-    "data_wait": (
-        "it waits for its data",
-        "Compare that rank's data shard, file system and number of DataLoader workers with the other ranks'.",
-    ),
-    "gc": ("it collects garbage", HOST_LOSSES["gc"][1]),
-    "checkpoint_stall": ("it saves or loads checkpoints", HOST_LOSSES["checkpoint_stall"][1]),
-    "compile": ("it compiles", HOST_LOSSES["compile"][1]),
-    UNATTRIBUTED: (
-        "no probe covers what it does",
-        "Wrap work that only this rank does (data, logging, metrics) in traincope.span(), and stop other jobs on its "
-        "host.",
-    ),
-}
-"""Ledger term of a straggler's longer work -> (what the rank does, advice). Other terms are compute."""
-UNKNOWN_WORK = (
-    "Look for work that only this rank does in that phase (hooks, logging, longer inputs), for other processes on its "
-    "cores, and for slower clocks of its GPU (nvidia-smi -q)."
-)
-SLOW_CLOCKS = "Check power and cooling of that GPU (nvidia-smi -q), and replace it if its clocks stay low."
-LACKS_CORE = (
-    "Find what else runs on its cores (`pidstat -t 1` on its host). Give each rank cores of its own, and no more "
-    "threads than cores (OMP_NUM_THREADS)."
-)
-LACKS_MEMORY = (
-    "Free memory on its host (`free -h`): its pages come back from a disk. Also look at data that is read through mmap."
-)
 GROUPS = {
     GroupKind.HOST: "Compare that host with the others: other processes, power, cooling, file system and network.",
     GroupKind.RACK: "Look for what the hosts of that rack share: power, cooling, file system and switch.",
@@ -66,8 +45,9 @@ def slow_clocks(timeline: Timeline, faults: Sequence[Fault]) -> Mapping[int, str
     return slower | throttled
 
 
-def straggler_findings(stragglers: Stragglers, clocks: Mapping[int, str]) -> Weighted:
-    """One finding for each group of stragglers, and for each straggler in none. `clocks`: evidence of slow clocks."""
+def straggler_findings(evidence: Evidence) -> Weighted:
+    """One finding for each group of stragglers, and for each straggler in none."""
+    stragglers = evidence.stragglers
     named = {straggler.rank: straggler for straggler in stragglers.named}
     grouped = set()
     for group in stragglers.groups:
@@ -78,39 +58,78 @@ def straggler_findings(stragglers: Stragglers, clocks: Mapping[int, str]) -> Wei
             yield latest.caused_share, _group_finding(group, latest, joint=len(named) > len(members))
     for rank, straggler in named.items():
         if rank not in grouped:
-            yield straggler.caused_share, _finding(straggler, clocks.get(rank), joint=len(named) > 1)
+            yield straggler.caused_share, _finding(straggler, evidence, joint=len(named) > 1)
 
 
-def _finding(straggler: Straggler, clocks: str | None, *, joint: bool) -> Finding:
-    does, advice = CAUSES.get(straggler.cause, ("", UNKNOWN_WORK if clocks is None else SLOW_CLOCKS))
-    if straggler.lacks_core:
-        advice = LACKS_CORE
-    elif straggler.lacks_memory:
-        advice = LACKS_MEMORY
+def sampled_findings(evidence: Evidence, ledger: Ledger) -> Weighted:
+    """One finding for each rank that is not named, but whose samples show work that its peers do not do.
+
+    The samples of a window are significant by themselves, also where few steps have detail. The gain is that in the
+    window's steps.
+    """
+    named = {straggler.rank for straggler in evidence.stragglers.named}
+    lines: dict[int, tuple[SampledWindow, SlowCode]] = {}
+    for window in evidence.windows:
+        for line in window.slow:
+            if line.rank not in named and line.is_its_own and _is_awaited(ledger, window, line):
+                lines.setdefault(line.rank, (window, line))
+    for rank, (window, line) in lines.items():
+        share = min((line.ns - line.peers_ns) / _mean_wall_ns(ledger, window), 1.0)
+        if share >= MIN_SHARE:
+            yield (
+                share,
+                Finding(
+                    kind=FindingKind.STRAGGLER,
+                    ranks=(rank,),
+                    confidence=MEDIUM,
+                    evidence=(
+                        f"in steps {window.first_step} to {window.last_step} the others wait for rank {rank}, which "
+                        f"does work that they do not do: {where(line)}"
+                    ),
+                    advice=with_gain(OWN_CODE, share),
+                    estimated_gain_ratio=share,
+                ),
+            )
+
+
+def _is_awaited(ledger: Ledger, window: SampledWindow, line: SlowCode) -> bool:
+    """Return whether the other ranks communicate longer in the window than this one, by half of the line's excess."""
+    waits_ns = {
+        rank.rank: sum(float(np.mean(ns[rows])) for term, ns in rank.terms.items() if ns is not None and _is_wait(term))
+        for rank in ledger.ranks
+        if (rows := _rows(rank, window)).any()
+    }
+    others = [ns for rank, ns in waits_ns.items() if rank != line.rank]
+    return (
+        line.rank in waits_ns
+        and bool(others)
+        and median(others) - waits_ns[line.rank] >= SHARE * (line.ns - line.peers_ns)
+    )
+
+
+def _is_wait(term: str) -> bool:
+    return term.startswith(("exposed_wait[", "exposed_transfer[")) or term in BUBBLE
+
+
+def _mean_wall_ns(ledger: Ledger, window: SampledWindow) -> float:
+    return float(np.mean([rank.wall_ns[rows].mean() for rank in ledger.ranks if (rows := _rows(rank, window)).any()]))
+
+
+def _rows(rank: RankLedger, window: SampledWindow) -> Bools:
+    chosen: Bools = (rank.numbers >= window.first_step) & (rank.numbers <= window.last_step)
+    return chosen
+
+
+def _finding(straggler: Straggler, evidence: Evidence, *, joint: bool) -> Finding:
+    cause = late_cause(straggler, evidence)
     return Finding(
         kind=FindingKind.STRAGGLER,
         ranks=(straggler.rank,),
         confidence=straggler.confidence,
-        evidence="; ".join(filter(None, (_late(straggler), longer(straggler), does, _host(straggler), clocks))),
-        advice=_with_gain(advice, straggler, joint=joint),
+        evidence="; ".join(filter(None, (_late(straggler), longer(straggler), cause.evidence))),
+        advice=_with_gain(cause.advice, straggler, joint=joint),
         estimated_gain_ratio=straggler.gain_ratio,
     )
-
-
-def _host(straggler: Straggler) -> str:
-    """Return what the kernel counted, if that explains the lateness."""
-    usage = straggler.usage
-    if usage is not None and straggler.lacks_core:
-        return (
-            f"its thread waits {usage.core_wait_ns / 1e6:.1f} ms a step for a core, "
-            f"the others' {usage.peers_core_wait_ns / 1e6:.1f} ms"
-        )
-    if usage is not None and straggler.lacks_memory:
-        return (
-            f"its thread waits for {usage.major_faults:,.0f} pages a step from a disk, "
-            f"the others' for {usage.peers_major_faults:,.0f}"
-        )
-    return ""
 
 
 def _group_finding(group: SlowGroup, latest: Straggler, *, joint: bool) -> Finding:

@@ -4,37 +4,75 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from traincope.analysis.attribution.terms import JOB_WAIT, UNATTRIBUTED
 from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.call_sites import RankCalls, all_messages
 from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
+from traincope.analysis.faults.slow_code import SampledWindow
+from traincope.analysis.ledger.host_shortages import HostShortage, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.replaying.prices import Prices
+from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
-from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings, sampling_error
-from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES
+from traincope.analysis.verdict.losses.host_losses import (
+    GIVE_WORKERS,
+    HOST_LOSSES,
+    MADE_HERE,
+    PARTLY_REMOVED,
+    fewer_kernels,
+    host_advice,
+    loads_itself,
+)
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
+from traincope.analysis.verdict.losses.late_causes import Evidence
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
-from traincope.analysis.verdict.losses.straggler_findings import slow_clocks, straggler_findings
-from traincope.timeline import Timeline
-from traincope.units import duration
+from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
+from traincope.analysis.verdict.losses.stop_findings import stop_losses
+from traincope.analysis.verdict.losses.straggler_findings import (
+    MAX_TERMS,
+    sampled_findings,
+    slow_clocks,
+    straggler_findings,
+)
+from traincope.timeline import LedgerClock, Timeline
+from traincope.units import duration, numbers
 
 LARGE_EVALUATION = 0.1
 """Share of a run from which evaluation is a finding. It is not a loss: the user asked for it."""
 
+SAME_SHARE = 0.005
+"""Difference of shares below which the largest stands for all ranks."""
+MOST = 0.8
+"""Share of a term that few ranks must have to be the ranks of its finding."""
 LAUNCH_BOUND = 0.5
 """Share of step time in phases after which the GPUs have nothing to do, from which launches limit them."""
-BETWEEN_PHASES = {False: "covered by no probe", True: "work of the GPUs between the phases"}
-COVER = {
-    False: "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
-    True: "Compute losses and metrics in the model's forward, or import a kernel trace, which names this work.",
-}
-"""True if marks on the GPUs' streams measured the ledger -> description of unattributed time, and the advice."""
+NO_PROBE = (
+    "covered by no probe",
+    "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
+)
+BY_MARKS = (
+    "work of the GPUs between the phases",
+    "Compute losses and metrics in the model's forward, or import a kernel trace, which names this work.",
+)
+NO_OPERATOR = (
+    "outside of the traced operators: Python between them, or a wait",
+    "Record the run with traincope, which names waits, or trace with_stack=True and look at the gaps in a viewer.",
+)
+NO_LAUNCH = (
+    "idle time of the GPUs of which the traces do not show the cause",
+    "Trace one step more, with ProfilerActivity.CPU: the launch of the next work shows what an idle GPU waits for.",
+)
+"""Description of unattributed time, and the advice."""
 
 TERM_OF = {FindingKind.DATA_BOUND: "data_wait", FindingKind.JOB_WAIT: JOB_WAIT} | {
     FindingKind(term): term for term in HOST_LOSSES
@@ -48,40 +86,70 @@ def cost_findings(
     bubble: Bubble | None,
     comm: tuple[AxisOperation, ...],
     stragglers: Stragglers,
+    prices: Prices,
     roots: tuple[Root, ...] = (),
     experts: ExpertLoads | None = None,
     ahead: RunAhead | None = None,
     *,
     faults: Sequence[Fault] = (),
+    shortages: Sequence[HostShortage] = (),
+    windows: Sequence[SampledWindow] = (),
+    calls: Sequence[RankCalls] = (),
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain.
 
     `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger. `faults`: those of the GPUs count.
+    `windows`: those in which ranks sampled their stacks.
+    `calls`: without them, nothing is known of what the messages contain.
     """
-    hot = tuple(hot_axes(ledger, comm, stragglers, experts))
+    hot = tuple(hot_axes(ledger, comm, stragglers, experts, prices))
     stragglers = _without_hot_experts(stragglers, hot)
+    short = short_ranks(shortages)
+    stragglers = replace(
+        stragglers, named=tuple(each for each in stragglers.named if not (each.lacks_core and each.rank in short))
+    )
     cause = find_cause(ledger, bubble, roots)
     late: dict[str, set[int]] = defaultdict(set)
     for straggler in stragglers.named:
-        late[straggler.cause].add(straggler.rank)
+        for excess in straggler.terms[:MAX_TERMS]:
+            late[excess.term].add(straggler.rank)
+    evidence = Evidence(timeline=timeline, stragglers=stragglers, windows=windows, clocks=slow_clocks(timeline, faults))
+    stopping = tuple(stop_losses(timeline, ledger, late, prices))
+    stopped_by = {loss.term for loss in stopping}
+    uncovered = {rank for loss in stopping if loss.term == UNATTRIBUTED for rank in loss.finding.ranks}
     rank_findings = [
-        *_data(ledger, cause, late["data_wait"]),
-        *_job_wait(timeline, ledger),
-        *_host(ledger, late),
-        *straggler_findings(stragglers, slow_clocks(timeline, faults)),
+        *((loss.share, loss.finding) for loss in stopping),
+        *([] if "data_wait" in stopped_by else _data(timeline, ledger, cause, late["data_wait"], prices)),
+        *_job_wait(timeline, ledger, prices),
+        *_host(timeline, ledger, late, prices, reported=stopped_by),
+        *straggler_findings(evidence),
+        *sampled_findings(evidence, ledger),
     ]
     reported = {term for term, ranks in late.items() if ranks} | {
         TERM_OF[finding.kind] for _, finding in rank_findings if finding.kind in TERM_OF
     }
     weighted = [
         *rank_findings,
-        *idle_findings(bubble, cause, reported=cause is not None and cause.term in reported),
-        *exposed_findings(ledger, comm, stragglers, hot),
+        *idle_findings(timeline, bubble, cause, prices, reported=cause is not None and cause.term in reported),
+        *host_findings(shortages),
+        *without_blame(
+            exposed_findings(
+                timeline,
+                ledger,
+                comm,
+                stragglers,
+                hot,
+                prices,
+                messages=all_messages(calls),
+                reported=sum(loss.waited_share for loss in stopping),
+            ),
+            shortages if ledger.clock is LedgerClock.HOST else (),
+        ),
         *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
-        *_launch_bound(ahead),
+        *_launch_bound(timeline, ahead),
         *_kernel_wait(ledger),
         *_evaluation(ledger),
-        *_unattributed(ledger, late[UNATTRIBUTED], by_marks=ahead is not None),
+        *_unattributed(ledger, late[UNATTRIBUTED] | uncovered, why=_uncovered(timeline, ledger, ahead)),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
@@ -104,8 +172,22 @@ class _OtherRanks:
         """Share of the term in these ranks' step time."""
         return self.ledger.share_on(self.ledgers, term)
 
-    @property
-    def suffix(self) -> str:
+    def carriers(self, term: str) -> tuple[int, ...]:
+        """The fewest of the ranks that have MOST of the term; all of them if these are more than half."""
+        ns = {rank.rank: rank.known(term)[0] for rank in self.ledgers}
+        by_size = sorted(ns, key=lambda rank: -ns[rank])
+        reached = np.cumsum([ns[rank] for rank in by_size])
+        count = int(np.searchsorted(reached, MOST * reached[-1])) + 1
+        return tuple(sorted(by_size[:count])) if 2 * count <= len(by_size) else self.ranks
+
+    def without(self, term: str) -> Factors:
+        """The change that removes the term from these ranks."""
+        return Factors({(rank.rank, term): 0.0 for rank in self.ledgers})
+
+    def suffix(self, carriers: tuple[int, ...]) -> str:
+        """Say which ranks have the term, if a finding of all ranks would not."""
+        if carriers != self.ranks:
+            return f", most of it on {numbers(carriers, 'rank')}"
         return " on the other ranks too" if self.ranks else ""
 
 
@@ -115,7 +197,7 @@ def _without_hot_experts(stragglers: Stragglers, hot: tuple[HotAxis, ...]) -> St
     return replace(stragglers, named=tuple(straggler for straggler in stragglers.named if straggler not in reported))
 
 
-def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighted:
+def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collection[int], prices: Prices) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most for data decides."""
     others = _OtherRanks.excluding(late, ledger)
     shares = {rank.rank: ledger.share_on((rank,), "data_wait") for rank in others.ledgers}
@@ -125,25 +207,32 @@ def _data(ledger: Ledger, cause: Cause | None, late: Collection[int]) -> Weighte
     ranks = tuple(rank for rank, share in shares.items() if share >= largest / 2)
     all_ranks = len(ranks) == len(shares)
     consequence = f"; {cause.consequence}" if cause is not None and cause.term == "data_wait" else ""
+    made_here = loads_itself([rank for rank in timeline.ranks if rank.rank in ranks])
+    advice = "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training"
     waiting = "training waits" if all_ranks else f"{len(ranks)} of {len(shares)} ranks wait"
     if others.ranks:
         waiting = "all other ranks wait" if all_ranks else f"{len(ranks)} of {len(shares)} other ranks wait"
+    mean = sum(shares[rank] for rank in ranks) / len(ranks)
+    most = max(shares, key=lambda rank: shares[rank])
+    bound = "" if largest - mean < SAME_SHARE else f" on rank {most}, {percent(mean)} on average,"
+    waiting += " up to" if bound else ""
     yield (
         largest,
-        Finding(
-            kind=FindingKind.DATA_BOUND,
-            ranks=others.ranks if all_ranks else ranks,
-            confidence=MEDIUM,
-            evidence=f"{waiting} {percent(largest)} of step time for the next batch{consequence}",
-            advice=with_gain(
-                "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training", largest
+        priced(
+            Finding(
+                kind=FindingKind.DATA_BOUND,
+                ranks=others.ranks if all_ranks else ranks,
+                confidence=MEDIUM,
+                evidence=f"{waiting} {percent(largest)} of step time{bound} for the next batch{consequence}"
+                + (f"; {MADE_HERE}" if made_here else ""),
+                advice=GIVE_WORKERS if made_here else advice,
             ),
-            estimated_gain_ratio=largest,
+            prices.gain(others.without("data_wait"), share=largest),
         ),
     )
 
 
-def _job_wait(timeline: Timeline, ledger: Ledger) -> Weighted:
+def _job_wait(timeline: Timeline, ledger: Ledger, prices: Prices) -> Weighted:
     """A step lasts as long as its slowest rank, so the rank that waits most decides."""
     shares = {rank.rank: ledger.share_on((rank,), JOB_WAIT) for rank in ledger.ranks}
     largest = max(shares.values(), default=0.0)
@@ -155,39 +244,52 @@ def _job_wait(timeline: Timeline, ledger: Ledger) -> Weighted:
     ranks = tuple(rank for rank, share in shares.items() if share >= largest / 2)
     yield (
         largest,
-        Finding(
-            kind=FindingKind.JOB_WAIT,
-            ranks=() if len(ranks) == len(shares) else ranks,
-            confidence=MEDIUM,
-            evidence=f"training waits {percent(largest)} of step time for other jobs: {awaited}",
-            advice=with_gain(
-                "Report the jobs together to see what they did then. Give them more GPUs, or let them work ahead",
-                largest,
+        priced(
+            Finding(
+                kind=FindingKind.JOB_WAIT,
+                ranks=() if len(ranks) == len(shares) else ranks,
+                confidence=MEDIUM,
+                evidence=f"training waits {percent(largest)} of step time for other jobs: {awaited}",
+                advice=(
+                    "Report the jobs together to see what they did then. Give them more GPUs, or let them work ahead"
+                ),
             ),
-            estimated_gain_ratio=largest,
+            prices.gain(Factors({(None, JOB_WAIT): 0.0}), share=largest),
         ),
     )
 
 
-def _host(ledger: Ledger, late: Mapping[str, Collection[int]]) -> Weighted:
-    for term, (what, advice) in HOST_LOSSES.items():
+def _host(
+    timeline: Timeline,
+    ledger: Ledger,
+    late: Mapping[str, Collection[int]],
+    prices: Prices,
+    *,
+    reported: Collection[str],
+) -> Weighted:
+    for term, (what, _) in HOST_LOSSES.items():
+        if term in reported:
+            continue
         others = _OtherRanks.excluding(late.get(term, ()), ledger)
         share = others.share(term)
         if share >= MIN_SHARE:
+            ranks, error = others.carriers(term), sampling_error(ledger, term)
             yield (
                 share,
-                Finding(
-                    kind=FindingKind(term),
-                    ranks=others.ranks,
-                    confidence=MEDIUM,
-                    evidence=f"{what} for {percent(share)} of step time{others.suffix}{sampling_error(ledger, term)}",
-                    advice=with_gain(advice, share),
-                    estimated_gain_ratio=share,
+                priced(
+                    Finding(
+                        kind=FindingKind(term),
+                        ranks=ranks,
+                        confidence=MEDIUM,
+                        evidence=f"{what} for {percent(share)} of step time{others.suffix(ranks)}{error}",
+                        advice=host_advice(term, timeline, ranks),
+                    ),
+                    prices.gain(others.without(term), share=share, at_most=term in PARTLY_REMOVED),
                 ),
             )
 
 
-def _launch_bound(ahead: RunAhead | None) -> Weighted:
+def _launch_bound(timeline: Timeline, ahead: RunAhead | None) -> Weighted:
     """Marks show that GPUs run out of work, not how much time each of their kernels then waits. So no gain is known."""
     if ahead is not None and ahead.empty_ratio >= LAUNCH_BOUND:
         yield (
@@ -200,8 +302,8 @@ def _launch_bound(ahead: RunAhead | None) -> Weighted:
                     f"time: their hosts run only {duration(ahead.median_ns)} ahead (median)"
                 ),
                 advice=(
-                    "Launch fewer and larger kernels (torch.compile, CUDA graphs, larger batches), and remove calls "
-                    "that wait for the GPU (.item(), print)."
+                    f"Launch fewer and larger kernels ({fewer_kernels(timeline)}), and remove calls that wait for the "
+                    "GPU (.item(), print)."
                 ),
             ),
         )
@@ -209,14 +311,20 @@ def _launch_bound(ahead: RunAhead | None) -> Weighted:
 
 def _kernel_wait(ledger: Ledger) -> Weighted:
     """A trace shows that the host is not the cause, and not what is."""
-    share = _OtherRanks.excluding((), ledger).share("kernel_wait")
+    others = _OtherRanks.excluding((), ledger)
+    share = others.share("kernel_wait")
     if share >= MIN_SHARE:
+        ranks = others.carriers("kernel_wait")
         yield (
             share,
             Finding(
                 kind=FindingKind.KERNEL_WAIT,
+                ranks=ranks,
                 confidence=UNKNOWN,
-                evidence=f"the GPUs idle for {percent(share)} of step time although their next kernel is launched",
+                evidence=(
+                    f"the GPUs idle for {percent(share)} of step time although their next kernel is launched"
+                    f"{others.suffix(ranks)}"
+                ),
                 advice=(
                     "Use fewer and larger kernels: each begins 1 to 2 us after the one before. If single waits are "
                     "longer, trace fewer steps, because a full buffer of the profiler loses kernels, and look for "
@@ -241,17 +349,26 @@ def _evaluation(ledger: Ledger) -> Weighted:
         )
 
 
-def _unattributed(ledger: Ledger, late: Collection[int], *, by_marks: bool) -> Weighted:
+def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tuple[str, str]:
+    if ahead is not None:
+        return BY_MARKS
+    if timeline.of_host_traces:
+        return NO_OPERATOR
+    return NO_LAUNCH if timeline.run.info.imported and ledger.clock is LedgerClock.DEVICE else NO_PROBE
+
+
+def _unattributed(ledger: Ledger, late: Collection[int], *, why: tuple[str, str]) -> Weighted:
     others = _OtherRanks.excluding(late, ledger)
     share = others.share(UNATTRIBUTED)
     if share >= MIN_SHARE:
+        ranks = others.carriers(UNATTRIBUTED)
         yield (
             share,
             Finding(
                 kind=FindingKind.UNATTRIBUTED,
-                ranks=others.ranks,
+                ranks=ranks,
                 confidence=MEDIUM,
-                evidence=f"{percent(share)} of step time is {BETWEEN_PHASES[by_marks]}{others.suffix}",
-                advice=COVER[by_marks],
+                evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}",
+                advice=why[1],
             ),
         )

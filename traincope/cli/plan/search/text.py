@@ -54,12 +54,11 @@ def winner(answer: Answer) -> Iterator[str]:
     yield f"the fastest step: {shares}"
     for caveat in answer["caveats"]:
         yield f"caveat: {caveat}"
+    yield f"compared with {answer['checked']}"
     yield f"{best['tokens_per_second']:,.0f} tokens per second; MFU {share(best['mfu'])}, {answer['convention']}"
     for axis in best["axes"]:
         wire, exposed = duration(axis["seconds"] * SECOND_NS), duration(axis["exposed_seconds"] * SECOND_NS)
         yield f"{axis['axis']}: {wire} on the wire ({axis['tier']}, {axis['algorithm']}), {exposed} exposed"
-    low, high = duration(best["best_seconds"] * SECOND_NS), duration(best["worst_seconds"] * SECOND_NS)
-    yield f"bounds of its step: {low} with all communication hidden, {high} with none"
     yield (
         f"{answer['tokens']:.3g} tokens: {best['gpu_hours']:,.0f} GPU-hours in {best['elapsed_days']:.3g} days; "
         f"goodput {share(best['goodput_ratio'])} with a failure every {best['mtbf_hours']:.3g} h and a checkpoint "

@@ -2,7 +2,7 @@
 
 Bounds keep a noisy run within its budget: per cause at most one window a minute (one per attempt if the cause stays),
 and in all at most `FREE_WINDOWS`, plus one for every `DRAWN_PER_WINDOW` windows that the sampling drew. A run in which
-every step has detail needs none, except to count tensors where memory grows.
+every step has detail needs none, except to count tensors where memory grows, and to sample a late rank's stack.
 """
 
 import logging
@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.errors import TraincopeError
 from traincope.events import BLOCK_STEPS
+from traincope.live.node.noticing.late_rank import LateRank
 from traincope.live.window import Window
 from traincope.store.job.requesting import request_window
-from traincope.store.job.requests import PERSONS, Cause, WindowRequest, read_requests
+from traincope.store.job.requests import PERSONS, PHRASES, Cause, WindowRequest, read_requests
+from traincope.topology import PIPELINE_AXIS
 
 logger = logging.getLogger(__name__)
 
 REST_NS = 60_000_000_000
 """Least time between two windows of one cause."""
-ONCE = frozenset({Cause.NOT_FINITE, Cause.MEMORY_GROWTH, Cause.THROTTLED, Cause.ECC_ERROR, Cause.XID})
+ONCE = frozenset({Cause.NOT_FINITE, Cause.LATE_RANK, Cause.MEMORY_GROWTH, Cause.THROTTLED, Cause.ECC_ERROR, Cause.XID})
 """Causes that often stay. Each opens one window per attempt."""
 SAMPLED = frozenset({Cause.SLOW_STEP, Cause.STEP_TIME_CHANGE})
 """Causes whose windows show the code that is slow, by samples of Python stacks."""
@@ -28,6 +30,8 @@ FREE_WINDOWS = 8
 DRAWN_PER_WINDOW = 8
 NUM_STEPS = BLOCK_STEPS - 1
 """Counted steps of an anomaly's window: one block."""
+LATE_STEPS = 3 * BLOCK_STEPS - 1
+"""Counted steps of a late rank's window: in six steps only a very even delay is significant."""
 CAUSES = {cause.value: cause for cause in Cause if cause not in PERSONS}
 """Kind of fault -> cause."""
 
@@ -39,36 +43,28 @@ class AnomalyWindows:
         self._num_drawn_steps = 0
         """Steps with detail that no request asked for."""
         self._has_light_steps = False
+        self._late_rank = LateRank()
 
     def observe(self, window: Window) -> None:
         requests = read_requests(window.run, attempt=window.attempt)
         self._has_light_steps |= any(not row.terms for row in window.rows)
         detailed = {row.step for row in window.rows if row.terms}
         self._num_drawn_steps += sum(not _covered(step, requests) for step in detailed)
+        late = self._late_rank.judge(window.rows)
         fault = self._chosen(window, requests)
-        if fault is None:
-            return
-        try:
-            request = request_window(
-                window.run,
-                num_steps=NUM_STEPS,
-                cause=CAUSES[fault.kind],
-                at_step=fault.step,
-                stacks=_sampled_ranks(fault, window),
-            )
-        except TraincopeError as error:
-            logger.warning("no window was opened for %s: %s", fault.what, error)
-        else:
-            logger.info("steps %d to %d: %s", request.first_step + 1, request.last_step, request.reason)
+        is_rare = fault is not None and CAUSES[fault.kind] in ONCE
+        if late is not None and not is_rare and self._allows(window, requests) and _is_due(Cause.LATE_RANK, requests):
+            _request(window, Cause.LATE_RANK, num_steps=LATE_STEPS, stacks=_with_peer((late,), window))
+        elif fault is not None:
+            _request(window, CAUSES[fault.kind], at_step=fault.step, stacks=_sampled_ranks(fault, window))
 
     def close(self) -> None:
         """Do nothing: requests stay."""
 
     def _chosen(self, window: Window, requests: Sequence[WindowRequest]) -> Fault | None:
         """The fault that opens a window, rare causes first; None if there is none or the bounds forbid it."""
-        automatic = [request for request in requests if request.cause not in PERSONS]
-        allowed = FREE_WINDOWS + self._num_drawn_steps // (DRAWN_PER_WINDOW * BLOCK_STEPS)
-        if window.last or len(automatic) >= allowed:
+        automatic = _automatic(requests)
+        if not self._allows(window, requests):
             return None
         candidates = [
             fault
@@ -80,13 +76,37 @@ class AnomalyWindows:
         ]
         return min(candidates, key=lambda fault: (CAUSES[fault.kind] not in ONCE, fault.at_ns), default=None)
 
+    def _allows(self, window: Window, requests: Sequence[WindowRequest]) -> bool:
+        allowed = FREE_WINDOWS + self._num_drawn_steps // (DRAWN_PER_WINDOW * BLOCK_STEPS)
+        return not window.last and len(_automatic(requests)) < allowed
+
+
+def _automatic(requests: Sequence[WindowRequest]) -> list[WindowRequest]:
+    return [request for request in requests if request.cause not in PERSONS]
+
+
+def _request(
+    window: Window, cause: Cause, *, num_steps: int = NUM_STEPS, at_step: int | None = None, stacks: tuple[int, ...]
+) -> None:
+    try:
+        request = request_window(window.run, num_steps=num_steps, cause=cause, at_step=at_step, stacks=stacks)
+    except TraincopeError as error:
+        logger.warning("no window was opened for %s: %s", PHRASES[cause], error)
+    else:
+        logger.info("steps %d to %d: %s", request.first_step + 1, request.last_step, request.reason)
+
 
 def _sampled_ranks(fault: Fault, window: Window) -> tuple[int, ...]:
     """The rank that was slow and one that was not: both sample their stacks. Empty if no rank was named."""
-    if CAUSES[fault.kind] not in SAMPLED or len(fault.ranks) != 1:
-        return ()
-    peers = sorted({status.rank for status in window.ranks if not status.over} - set(fault.ranks))
-    return (*fault.ranks, *peers[:1]) if peers else ()
+    return _with_peer(fault.ranks, window) if CAUSES[fault.kind] in SAMPLED and len(fault.ranks) == 1 else ()
+
+
+def _with_peer(ranks: tuple[int, ...], window: Window) -> tuple[int, ...]:
+    """The rank and another one to compare with, of its pipeline stage if one runs here; empty without another."""
+    stages = {status.rank: status.info.coord.coords.get(PIPELINE_AXIS) for status in window.ranks if not status.over}
+    stage = next((stages[rank] for rank in ranks if rank in stages), None)
+    peers = sorted(stages.keys() - set(ranks), key=lambda rank: (stages[rank] != stage, rank))
+    return (*ranks, *peers[:1]) if peers else ()
 
 
 def _is_due(cause: Cause, automatic: Sequence[WindowRequest]) -> bool:

@@ -18,26 +18,31 @@ from typing import Any
 
 import numpy as np
 
-from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.evidence.patience import (
     FLOOR_NS,
     UNSEEN_NS,
     Patience,
+    given_seconds,
     lengths_without_pauses,
     open_phase,
     pauses,
 )
-from traincope.analysis.faults.hangs.hang import FAULT_KINDS, HangKind
+from traincope.analysis.faults.hangs.hang import HangKind, StopState, fault_kind
 from traincope.analysis.faults.hangs.noticed import announced, in_brief
+from traincope.errors import TraincopeError
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message
 from traincope.record.session.identity import this_host
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.job.looks import append_look
+from traincope.store.job.manifests import read_run_info
 from traincope.store.job.witness import compared_directory
 from traincope.store.layout import LOOKS_FILE, WITNESS_DIRECTORY, attempt_directory
+from traincope.store.segments.segments import first_begun_ns
 from traincope.store.side_tables.rows import Row
+from traincope.units import duration
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +52,8 @@ PACKAGES = Path(__file__).parents[3]
 JUDGE_SECONDS = 120.0
 MAX_COMPARED_TRIES = 5
 """Analyses of a mismatch between hosts, if they fail."""
+END_NS = 300_000_000_000
+"""Length from which a stop that cannot end by itself ends the job (`--on-hang=exit`), unless the user sets another."""
 MAX_STOPS = 100
 """Stops of one attempt at which ranks are asked for their stacks. Each answer takes some kilobytes on disk."""
 
@@ -59,7 +66,7 @@ class Watchdog:
         what it saw.
         """
         self._run, self._attempt, self._looks = run, attempt, looks
-        self._patience = Patience()
+        self._patience = Patience(hang_seconds=_given_seconds(run))
         self._stop: _Stop | None = None
         self._num_stops = 0
         self._num_bytes = self._others_bytes = 0
@@ -94,6 +101,8 @@ class Watchdog:
         positions = [tail.position() for tail in tails]
         if positions != self._positions:
             self._positions, self._quiet_since_ns, self._noticed_ns = positions, now_ns, 0
+            if self._stop is not None and self._stop.hang:
+                return True  # it may be over
         patience_ns = self._patience.training_ns if self._patience.has_learned else FLOOR_NS
         if now_ns - self._quiet_since_ns < patience_ns or patience_ns <= self._noticed_ns:
             return False
@@ -124,6 +133,8 @@ class Watchdog:
         last_ns = max((tail.last_progress_ns for tail in tails), default=0)
         silent_ns = now_ns - last_ns
         patience_ns = max((self._patience.of(open_phase(tail.main())) for tail in tails), default=0)
+        if self._stop is not None and self._stop.since_ns != last_ns:
+            self._announce_end(self._stop, tails)
         if not last_ns or over(tail.status() for tail in tails) or silent_ns < patience_ns:
             self._stop = None
             return ()
@@ -139,7 +150,8 @@ class Watchdog:
         if silent_ns < stop.next_look_ns:
             return not stop.named and self._others_saw_more()
         with_stacks = not stop.next_look_ns and self._num_stops <= MAX_STOPS
-        stop.next_look_ns = 2 * silent_ns
+        limits_ns = (self._patience.hang_ns + FLOOR_NS, END_NS + FLOOR_NS)  # the stop may have begun a little later
+        stop.next_look_ns = min([2 * silent_ns, *(limit_ns for limit_ns in limits_ns if limit_ns > silent_ns)])
         running = {tail.rank: tail.directory for tail in tails if not tail.status().over}
         subjects = [Subject(directory=tail.directory, info=tail.info) for tail in tails if tail.rank in running]
         for rank, look in look_at_ranks(subjects, with_stacks=with_stacks).items():
@@ -160,14 +172,14 @@ class Watchdog:
     def _judge(self, stop: "_Stop") -> tuple[Fault, ...]:
         answer = self._ask_analysis()
         hangs, findings = answer.get("hangs", []), answer.get("verdict", [])
-        named = any(map(_is_named, hangs))
+        named, hung = any(map(_is_named, hangs)), any(hang["state"] == StopState.HANG for hang in hangs)
         settled = [pair for pair in zip(hangs, findings, strict=True) if _is_settled(pair[0])]
         self._announce(stop, settled, next_step=answer.get("next_step"))
-        if stop.reported and (stop.named or not named):
+        if stop.reported and (stop.named or not named) and (stop.hung or not hung):
             return ()
-        stop.reported, stop.named = bool(hangs), named
+        stop.reported, stop.named, stop.hung = bool(hangs), named, hung
         for hang, finding in zip(hangs, findings, strict=True):
-            logger.warning("hang: %s. %s", hang["evidence"], finding["advice"])
+            logger.warning("%s: %s. %s", hang["state"], hang["evidence"], finding["advice"])
         return tuple(map(_fault, hangs))
 
     def _announce(
@@ -177,30 +189,56 @@ class Watchdog:
         *,
         next_step: int | None,
     ) -> None:
-        """Announce the first settled hang of a stop to the command that started the job, and to Kubernetes; once more
-        if only later evidence shows its culprit.
+        """Announce the first settled answer about a stop to the command that started the job, and a hang to Kubernetes;
+        once more if later evidence shows the culprit or a hang, and if the job is to be ended.
         """
         if not settled or not self._looks:
             return
         hang, finding = settled[0]
-        if stop.announced and (stop.announced_named or not _is_named(hang)):
+        known = (_is_named(hang), hang["state"] == StopState.HANG, self._ends_job(hang))
+        if stop.hang and all(before or not now for before, now in zip(stop.announced, known, strict=True)):
             return
-        stop.announced, stop.announced_named = True, _is_named(hang)
-        sentence = f"hang: {hang['evidence']}. {finding['advice']}"
+        stop.announced, stop.hang, stop.next_step = known, dict(hang), next_step
+        self._append(stop, sentence=f"{hang['state']}: {hang['evidence']}. {finding['advice']}")
+
+    def _ends_job(self, hang: Mapping[str, Any]) -> bool:
+        """True if the stop has lasted for the time that the user set, or for long with evidence that it goes on."""
+        if self._patience.hang_seconds is not None:
+            return bool(hang["lasted_ns"] >= self._patience.hang_ns)
+        return hang["cannot_go_on"] is not None and bool(hang["lasted_ns"] >= END_NS)
+
+    def _announce_end(self, stop: "_Stop", tails: Iterable[RankTail]) -> None:
+        """Announce that an announced stop ended by itself: a culprit on this node began something."""
+        mains = [tail.main() for tail in tails if tail.rank in stop.hang.get("culprits", ())]
+        began_ns = [at_ns for main in mains if (at_ns := first_begun_ns(main, after_ns=stop.since_ns)) is not None]
+        if not began_ns or not self._looks:
+            return
+        lasted_ns = min(began_ns) - stop.since_ns
+        stop.hang |= {"state": StopState.OVER, "lasted_ns": lasted_ns, "cannot_go_on": None}
+        stop.announced = (True, False, False)
+        self._append(stop, sentence=f"over: rank {stop.hang['culprits'][0]} went on after {duration(lasted_ns)}")
+        stop.hang = {}
+
+    def _append(self, stop: "_Stop", *, sentence: str) -> None:
+        """Write the announcement of a stop's answer."""
+        hang = stop.hang
         try:
-            write_termination_message(sentence, os.environ)
+            if hang["state"] == StopState.HANG:
+                write_termination_message(sentence, os.environ)
             before = [notice for notice in read_notices(self._run) if notice.attempt == self._attempt]
             notice = HangNotice(
                 attempt=self._attempt,
                 at_wall_ns=time.time_ns(),
                 culprits=tuple(hang["culprits"]),
                 sentence=in_brief(sentence),
+                state=hang["state"],
+                ends_job=stop.announced[-1],
                 judged=announced(hang, before=before),
-                next_step=next_step,
+                next_step=stop.next_step,
             )
             append_notice(self._run, notice)
         except OSError as error:
-            logger.warning("the hang could not be announced: %s", error)
+            logger.warning("the stop could not be announced: %s", error)
 
     def _ask_analysis(self) -> dict[str, Any]:
         """Judge by the evidence alone: an answer of before, also a wrong one, would confirm itself."""
@@ -223,7 +261,12 @@ class _Stop:
         """The last record of any rank."""
         self.next_look_ns = 0
         """Silence at which to look again; 0 before the first look."""
-        self.reported = self.named = self.announced = self.announced_named = False
+        self.reported = self.named = self.hung = False
+        self.announced = (False, False, False)
+        """Kind of answer that was announced: it names a culprit, it is a hang, it ends the job."""
+        self.hang: dict[str, Any] = {}
+        """The announced answer; empty before, and once the stop is over."""
+        self.next_step: int | None = None
 
 
 def _is_settled(hang: Mapping[str, Any]) -> bool:
@@ -241,7 +284,7 @@ def _fault(hang: Mapping[str, Any]) -> Fault:
     """The entry of the stream that `analysis.faults.stream` makes of the same hang."""
     lost = hang["kind"] == HangKind.LOST_HOST
     return Fault(
-        kind=FAULT_KINDS.get(hang["kind"], FaultKind.HANG),
+        kind=fault_kind(hang["kind"], hang["state"]),
         at_ns=hang["since"],
         ranks=tuple(hang["suspects"] if lost else hang["culprits"]),
         step=hang["step"],
@@ -249,6 +292,15 @@ def _fault(hang: Mapping[str, Any]) -> Fault:
         confidence=hang["confidence"],
         lasted_ns=hang["lasted_ns"],
     )
+
+
+def _given_seconds(run: Path) -> float | None:
+    """The time that the user set for the training. Its agent has the training's environment."""
+    try:
+        recorded = read_run_info(run).environment
+    except TraincopeError:
+        recorded = {}
+    return given_seconds({**recorded, **os.environ})
 
 
 def _num_bytes(tail: RankTail) -> int:

@@ -1,13 +1,26 @@
 """DeepSpeed's JSON: deepspeed.ai/docs/config-json."""
 
+import re
 from collections.abc import Mapping
 
-from traincope.plan.check.readers.values import Values
+from traincope.plan.check.readers.values import AUTO, Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.transformer import Transformer
 
+BATCH, CLIPPING = (
+    ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size"),
+    "gradient_clipping",
+)
+COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|#[^\n]*|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
+"""A string, which stays; or a comment or a last comma, which DeepSpeed's hjson allows."""
 KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "gradient_accumulation_steps"}
+
+
+def plain_json(text: str) -> str:
+    """Return the text without what hjson allows and JSON does not: comments, and commas before an end."""
+    without = COMMENT.sub(lambda match: match[1] or ("" if match[0] == "," else " "), text)
+    return COMMENT.sub(lambda match: match[1] or "", without)
 
 
 def is_deepspeed(table: Mapping[str, object]) -> bool:
@@ -21,16 +34,22 @@ def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transform
     `fp16_master_weights_and_grads` keeps the optimizer's state in fp32 (deepspeed/runtime/zero/stage_1_and_2.py).
     """
     top, zero = Values(source, {"": table}, ""), Values(source, table, "zero_optimization")
-    micro, accumulation = _microbatches(top, gpus)
+    left_open = [key for key in BATCH if top.left_open(key)]
+    layout = None
+    if not left_open:
+        micro, accumulation = _microbatches(top, gpus)
+        layout = Layout(dp=gpus, zero=zero.whole("stage", 0), microbatches=accumulation, micro_batch=micro)
+    clips = None if top.left_open(CLIPPING) else top.number(CLIPPING, 0.0) > 0
     return TrainingPlan(
         framework="DeepSpeed",
+        open_because=f"{', '.join(left_open)}: {AUTO}; write the numbers of the training" if left_open else "",
         shape=shape,
-        layout=Layout(dp=gpus, zero=zero.whole("stage", 0), microbatches=accumulation, micro_batch=micro),
+        layout=layout,
         tp=1,
         pp=1,
         vocabulary=None if shape is None else shape.vocabulary,
         head_dim=None if shape is None else shape.query_width // shape.heads,
-        clips=top.number("gradient_clipping", 0.0) > 0,
+        clips=clips,
         optimizer_states="fp32",
         watches_stragglers=False,
     )
@@ -38,7 +57,7 @@ def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transform
 
 def _microbatches(top: Values, gpus: int) -> tuple[int, int]:
     """Sequences of a microbatch, and microbatches of a step. One that is missing follows from `train_batch_size`."""
-    keys = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    keys = BATCH[:2]
     micro, accumulation = (top.whole(key, 1) for key in keys)
     if not top.given("train_batch_size") or all(map(top.given, keys)):
         return micro, accumulation

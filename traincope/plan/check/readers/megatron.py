@@ -1,53 +1,131 @@
-"""Megatron-LM's arguments in a shell script or text: NVIDIA/Megatron-LM, megatron/training/arguments.py."""
+"""Megatron-LM's arguments in a shell script, text or YAML: NVIDIA/Megatron-LM, megatron/training/arguments.py."""
 
+import ast
 import re
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
-from traincope.errors import UsageError
-from traincope.plan.check.readers.values import Values
+from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Transformer
 
+MEGATRON = "Megatron-LM"
 PAD_MULTIPLE = 128
 """Default of --make-vocab-size-divisible-by."""
+GIVE_MODEL = "give --model and --seq"
+SIZED = ("vocab-size", "padded-vocab-size", "pad-vocab-size-to")
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
 GLUED = re.compile(r"\\\n")
 ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(.*?)\s*(?:#.*)?$", re.MULTILINE)
 LITERAL = re.compile(r"[\w.,-]+")
+YAML = (".yaml", ".yml")
+FREQ = "moe-layer-freq"
+IN_YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([\w-]+)[\"']?\s*:[ \t]+(.*?)[ \t]*(?:\s#.*)?$", re.MULTILINE)
+"""A key with a scalar, of YAML with the arguments as keys, or of `--yaml-cfg`, whose keys have underscores."""
+YAML_FALSE, YAML_TRUE = (
+    frozenset({"false", "no", "off", "n", "null", "~", "none"}),
+    frozenset({"true", "yes", "on", "y"}),
+)
+YAML_NAMES = {"num_moe_experts": "num-experts"}
+"""Keys of `--yaml-cfg` that the command line calls otherwise."""
+YAML_FLAGS = {
+    "num_query_groups": "group-query-attention",
+    "activation_func: swiglu": "swiglu",
+    "gated_linear_unit": "swiglu",
+}
+"""Key of `--yaml-cfg`, or key and value -> the flag of the command line that it implies."""
+IN_LINE = re.compile(rf"--{FREQ}[= ]+[\"']?([\[\]()\d,*+ ]+)")
+FREQUENCY = re.compile(r"[\d\s\[\],()*+]+")
+OPEN = {
+    "multi-latent-attention": "multi-latent attention",
+    "window-size": "attention in windows",
+    "hybrid-override-pattern": "layers of several kinds",
+    "hybrid-layer-pattern": "layers of several kinds",
+    "hybrid-attention-ratio": "layers of several kinds",
+    "is-hybrid-model": "layers of several kinds",
+    "linear-attention-freq": "linear attention",
+    "experimental-attention-variant": "another attention",
+    "heterogeneous-layers-config-path": "layers of several kinds",
+    "mtp-num-layers": "multi-token prediction",
+    "encoder-num-layers": "an encoder",
+    "decoder-num-layers": "a decoder of its own",
+    "decoder-first-pipeline-num-layers": "stages of unequal layers",
+    "decoder-last-pipeline-num-layers": "stages of unequal layers",
+    "pipeline-model-parallel-layout": "stages of unequal layers",
+    "account-for-embedding-in-pipeline-split": "stages of unequal layers",
+    "account-for-loss-in-pipeline-split": "stages of unequal layers",
+}
+"""Arguments that change the model in a way without a formula here."""
+MAX_PATTERN = 10_000
+"""Most layers in a pattern of experts."""
 
 
 def is_megatron(text: str) -> bool:
-    return "--num-layers" in text or "--tensor-model-parallel-size" in text
+    return any(name in text for name in ("--num-layers", "--tensor-model-parallel-size"))
+
+
+def is_megatron_yaml(text: str) -> bool:
+    return not {"num-layers", "tensor-model-parallel-size"}.isdisjoint(_in_yaml(text))
+
+
+def _in_yaml(text: str) -> dict[str, object]:
+    """Name -> value of each key with a scalar, at any depth. A name that is false is not given."""
+    given: dict[str, object] = {}
+    for key, value in IN_YAML.findall(text):
+        plain = value.strip("\"'")
+        if plain.lower() not in YAML_FALSE:
+            name = YAML_NAMES.get(key, key.replace("_", "-"))
+            _add(given, name, True if plain.lower() in YAML_TRUE else _typed(plain), word=key)
+            implied = YAML_FLAGS.get(key) or YAML_FLAGS.get(f"{key}: {plain}")
+            if implied is not None:
+                given[implied] = True
+    return given
+
+
+def _add(given: dict[str, object], name: str, value: object, *, word: str) -> None:
+    """Add an argument. With two values, it is not known which of them the training uses."""
+    before = given.get(name, value)
+    different = type(before) is not type(value) or before != value
+    given[name] = Several(word, (str(before), str(value))) if different else value
 
 
 def arguments(source: str, text: str) -> Mapping[str, object]:
-    """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in.
-
-    Raises UsageError for a used variable that the script assigns several values.
-    """
+    """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in."""
     variables: dict[str, set[str]] = {}
     for assigned, content in ASSIGNED.findall(text):
         variables.setdefault(assigned, set()).add(content.strip("\"'"))
-    found: dict[str, object] = {}
+    if source.endswith(YAML):
+        return _in_yaml(text)
+    given: dict[str, object] = {}
     for line in GLUED.sub(" ", text).splitlines():
         for word, following in pairwise([*_words(line), ""]):
             if word.startswith("--") and len(word) > 2:
                 name, equals, value = word[2:].partition("=")
                 value = value if equals else "" if following.startswith("--") else following
-                found[name] = _typed(_filled_in(source, value, variables))
-    return found
+                content = _filled_in(_expression(line) or value if name == FREQ else value, variables)
+                _add(given, name, content, word=f"--{name}")
+    return given
 
 
-def _filled_in(source: str, word: str, variables: Mapping[str, set[str]]) -> str:
+def _expression(line: str) -> str:
+    """The list of experts' layers as the line has it: brackets are blanks in words. Empty for another value."""
+    match = IN_LINE.search(line)
+    text = match[1].strip() if match else ""
+    while text.count(")") > text.count("("):
+        text = text.removesuffix(")")  # the end of the script's array
+    return text if "[" in text else ""
+
+
+def _filled_in(word: str, variables: Mapping[str, set[str]]) -> object:
     """Literal value of a variable of the script; the word itself if it is none, or if the script computes it."""
     name = re.fullmatch(r"\$\{?(\w+)\}?", word)
     values = sorted(variables.get(name[1], ())) if name else []
     if len(values) > 1:
-        raise UsageError(f"{source}: {word} is {' and '.join(values)}; write the value that the training uses")
-    return values[0] if values and LITERAL.fullmatch(values[0]) else word
+        return Several(word, tuple(values))
+    return _typed(values[0] if values and LITERAL.fullmatch(values[0]) else word)
 
 
 def _words(line: str) -> list[str]:
@@ -66,15 +144,23 @@ def _typed(value: str) -> object:
     return value
 
 
-def read_megatron(source: str, text: str, *, shape: Transformer | None, gpus: int) -> TrainingPlan:
-    """The plan on `gpus` GPUs. Raises UsageError for values of a wrong kind and an impossible layout."""
-    values = Values(source, {"": arguments(source, text)}, "")
+def read_megatron(
+    source: str, text: str, *, shape: Transformer | None, gpus: int, vocabulary: int | None = None
+) -> TrainingPlan:
+    """The plan on `gpus` GPUs. `vocabulary`: its size, if the tokenizer decides it.
+
+    Raises UsageError for values of a wrong kind and an impossible layout.
+    """
+    given = {} if vocabulary is None else {"vocab-size": vocabulary}
+    values = Values(source, {"": {**arguments(source, text), **given}}, "")
     tp, pp = values.whole("tensor-model-parallel-size", 1), values.whole("pipeline-model-parallel-size", 1)
-    shape = shape or _shape(values, tp=tp)
+    why = "" if shape is not None else _why_open(values)
+    shape = shape or (None if why else _shape(values, tp=tp))
     saves = values.given("save")
     experts = values.whole("num-experts", 0) > 0
     return TrainingPlan(
-        framework="Megatron-LM",
+        framework=MEGATRON,
+        open_because=why,
         shape=shape,
         layout=_layout(values, tp=tp, pp=pp, gpus=gpus, layers=None if shape is None else shape.layers),
         tp=tp,
@@ -103,17 +189,73 @@ def _recompute(values: Values) -> Recompute:
     return Recompute.SELECTIVE if selective else Recompute.NONE
 
 
-def _shape(values: Values, *, tp: int) -> Transformer | None:
-    """Shapes; None unless the arguments give all of them."""
-    vocabulary = _padded(values, tp, values.whole("vocab-size", 0))
-    if not all(values.given(name) for name in REQUIRED) or not vocabulary:
+def _why_open(values: Values) -> str:
+    """Why the arguments do not give the model's shapes; empty if they do."""
+    unknown = [what for name, what in OPEN.items() if values.given(name)]
+    if values.given("spec") and values.text("spec", "local") != "local":
+        unknown.append("layers of a specification (--spec)")
+    if unknown:
+        return f"the model has {' and '.join(dict.fromkeys(unknown))}, of which no formula is known here; {GIVE_MODEL}"
+    lacking = [f"--{name}" for name in REQUIRED if not values.given(name)]
+    if lacking:
+        return f"the plan does not give {', '.join(lacking)}; {GIVE_MODEL}"
+    if not any(values.given(name) for name in SIZED):
+        return "the tokenizer decides the size of the vocabulary; give --vocab N"
+    return ""
+
+
+def _pattern(values: Values, layers: int) -> tuple[bool, ...] | None:
+    """Mark the blocks that have experts: every N-th from the first on, or a list such as `([0]*3+[1]*58)`."""
+    if not values.given(FREQ):
         return None
+    if not values.holds_text(FREQ):
+        every = values.whole(FREQ, 1)
+        if every < 1:
+            raise values.wrong(FREQ, every, "a number from 1 on")
+        return None if every == 1 else tuple(block % every == 0 for block in range(layers))
+    listed = _listed(values.text(FREQ, ""))
+    if listed is None or len(listed) != layers:
+        raise values.wrong(FREQ, values.text(FREQ, ""), f"a number, or a list of {layers} times 0 or 1")
+    return tuple(map(bool, listed))
+
+
+def _listed(text: str) -> list[int] | None:
+    """Value of an expression of lists, sums and multiples; None for anything else."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body if FREQUENCY.fullmatch(text) else None
+        value = None if tree is None else _value(tree)
+    except (SyntaxError, TypeError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) and all(each in (0, 1) for each in value) else None
+
+
+def _value(tree: ast.expr) -> Any:
+    match tree:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.List(elts=parts):
+            return [_value(part) for part in parts]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _value(left) + _value(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            first, second = _value(left), _value(right)
+            size = next((each for each in (first, second) if isinstance(each, int)), 1)
+            if size > MAX_PATTERN:
+                raise ValueError(f"{size} layers")
+            return first * second
+    raise ValueError(ast.dump(tree))
+
+
+def _shape(values: Values, *, tp: int) -> Transformer:
+    """Shapes of arguments that give all of them."""
+    vocabulary = _padded(values, tp, values.whole("vocab-size", 0))
     hidden = values.whole("hidden-size", 1)
     gated = values.given("swiglu")
     count = values.whole("num-experts", 0)
     ffn = values.whole("ffn-hidden-size", 0) or (_gated_width(hidden) if gated else 4 * hidden)
+    layers, shared = values.whole("num-layers", 1), values.whole("moe-shared-expert-intermediate-size", 0)
     return Transformer(
-        layers=values.whole("num-layers", 1),
+        layers=layers,
         hidden=hidden,
         heads=values.whole("num-attention-heads", 1),
         kv_heads=values.whole("num-query-groups", 0) or None if values.given("group-query-attention") else None,
@@ -127,6 +269,9 @@ def _shape(values: Values, *, tp: int) -> Transformer | None:
             count=count,
             top_k=values.whole("moe-router-topk", 2),
             ffn=values.whole("moe-ffn-hidden-size", 0) or ffn,
+            shared=1 if shared else 0,
+            shared_ffn=shared or None,
+            pattern=_pattern(values, layers),
         )
         if count
         else None,
@@ -153,6 +298,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
     micro = values.whole("micro-batch-size", 1)
     per_stage = values.whole("num-layers-per-virtual-pipeline-stage", 0)
     virtual = layers // (pp * per_stage) if per_stage and layers else 1
+    virtual = values.whole("num-virtual-stages-per-pipeline-rank", virtual)
     return Layout(
         dp=dp,
         tp=tp,

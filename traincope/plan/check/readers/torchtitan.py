@@ -1,18 +1,82 @@
-"""torchtitan's TOML: pytorch/torchtitan, torchtitan/config/job_config.py, with its defaults."""
+"""torchtitan's TOML and Python: pytorch/torchtitan, torchtitan/config, with its defaults."""
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
 
+from traincope.errors import UsageError
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Transformer
 
+TABLES = ("parallelism", "training", "checkpoint", "activation_checkpoint")
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v"}
+NO_SCHEDULE = f"its pipeline schedule has no formula here; known are {', '.join(SCHEDULES)}"
 
 
 def is_torchtitan(tables: Mapping[str, object]) -> bool:
     return "parallelism" in tables or ("training" in tables and "job" in tables)
+
+
+def python_tables(source: str, text: str, *, name: str | None) -> dict[str, dict[str, object]] | None:
+    """Tables of a configuration that a Python function returns, as `torchtitan/models/*/config_registry.py` has them.
+
+    Literal values count. `name`: the function; without it, the only one. None if no function makes such a
+    configuration. Raises UsageError for another name, several functions without a name, tables that the function
+    computes, and text that is not Python.
+    """
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is not valid Python: {error}; correct that place") from error
+    functions = [each for each in module.body if isinstance(each, ast.FunctionDef)]
+    made = {each.name: tables for each in functions if (tables := _tables_of(each)) is not None}
+    if not made:
+        return None
+    if name is None and len(made) > 1:
+        raise UsageError(f"{source} has several configurations; give one, e.g. {source}:{next(iter(made))}")
+    if name is not None and name not in made:
+        known = name in {each.name for each in functions}
+        what = f"{name} of {source} changes another configuration" if known else f"{source} has no configuration {name}"
+        raise UsageError(f"{what}; give one of {', '.join(made)}")
+    chosen = next(each for each in functions if each.name == (name or next(iter(made))))
+    computed = next(_computed(chosen), None)
+    if computed is not None:
+        raise UsageError(f"{source}: {chosen.name} computes {computed}; write the values into its call")
+    return made[chosen.name]
+
+
+def _computed(function: ast.FunctionDef) -> Iterator[str]:
+    """Tables whose values are not all in the call that makes them."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.keyword) and node.arg in TABLES:
+            call = node.value
+            is_open = isinstance(call, ast.Call) and (call.args or any(each.arg is None for each in call.keywords))
+            if is_open or not isinstance(call, ast.Call):
+                yield node.arg
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            inside = (each for target in targets for each in ast.walk(target))
+            yield from (each.attr for each in inside if isinstance(each, ast.Attribute) and each.attr in TABLES)
+
+
+def _tables_of(function: ast.FunctionDef) -> dict[str, dict[str, object]] | None:
+    """Literal values in the calls that configure each table; None if none configures parallelism or training."""
+    tables: dict[str, dict[str, object]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.keyword) and node.arg in TABLES and isinstance(node.value, ast.Call):
+            named = {each.arg: each.value for each in node.value.keywords if each.arg is not None}
+            tables[node.arg] = {name: value for name, tree in named.items() if (value := _literal(tree)) is not None}
+    return tables if {"training", "parallelism"} & tables.keys() else None
+
+
+def _literal(tree: ast.expr) -> object:
+    """Return the value; of an expression its text, which no reader takes for a number."""
+    try:
+        return ast.literal_eval(tree)
+    except (TypeError, ValueError, SyntaxError, RecursionError):
+        return ast.unparse(tree)
 
 
 def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transformer | None, gpus: int) -> TrainingPlan:
@@ -21,11 +85,13 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
     checkpoint, recompute = Values(source, tables, "checkpoint"), Values(source, tables, "activation_checkpoint")
     tp = parallel.whole("tensor_parallel_degree", 1)
     pp = parallel.whole("pipeline_parallel_degree", 1)
+    layout = _layout(parallel, training, tp=tp, pp=pp, gpus=gpus)
     saves = checkpoint.flag("enable", checkpoint.flag("enable_checkpoint", False))
     return TrainingPlan(
         framework="torchtitan",
+        open_because=NO_SCHEDULE if layout is None else "",
         shape=shape,
-        layout=_layout(parallel, training, tp=tp, pp=pp, gpus=gpus),
+        layout=layout,
         tp=tp,
         pp=pp,
         vocabulary=None if shape is None else shape.vocabulary,

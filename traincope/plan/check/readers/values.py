@@ -1,8 +1,19 @@
 """Values of one table of a plan, with their types checked."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from traincope.errors import UsageError
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Value of a variable that its script assigns several times."""
+
+    word: str
+    values: tuple[str, ...]
 
 
 class Values:
@@ -16,6 +27,13 @@ class Values:
 
     def given(self, key: str) -> bool:
         return key in self._table
+
+    def holds_text(self, key: str) -> bool:
+        return isinstance(self._table.get(key), str)
+
+    def left_open(self, key: str) -> bool:
+        """Return whether the value is `auto`: the training's own arguments decide it."""
+        return self._table.get(key) == AUTO
 
     def whole(self, key: str, default: int) -> int:
         value = self._table.get(key, default)
@@ -51,5 +69,8 @@ class Values:
 
     def wrong(self, key: str, value: object, wanted: str) -> UsageError:
         """The error of a value that is not `wanted`."""
+        if isinstance(value, Several):
+            several = " and ".join(value.values)
+            return UsageError(f"{self._source}: {value.word} is {several}; write the value that the training uses")
         name = f"{self._name}.{key}" if self._name else key
         return UsageError(f"{self._source}: {name} is {value!r}; give {wanted}")

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from traincope.events import BLOCK_STEPS, TENSOR_CENSUS
+from traincope.record.compute.memory.local_holders import local_holder, place_of_growth
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.requests import Cause
 
@@ -32,6 +33,8 @@ MAX_CENSUSES = 4
 """Number of censuses of one run."""
 MAX_FOLLOWED = 4
 """New tensors whose holders are looked for. Each look passes all objects of the process; autograd's own have none."""
+MAX_HELD_GROUPS = 5
+"""Groups whose holders are looked for, until one is found."""
 MAX_LEVELS = 4
 """Number of holders that are followed from a tensor, each the holder of the one before."""
 
@@ -83,8 +86,10 @@ class Census:
         began_ns = thread_time_ns()
         grown = growth(before, after)[:MAX_GROUPS]
         groups = [named(*each) for each in grown]
-        if grown:
-            groups[0]["held_by"] = held_by(before, grown[0][0])
+        for place, (group, *_) in enumerate(grown[:MAX_HELD_GROUPS]):
+            groups[place] |= held(before, group, follow=MAX_FOLLOWED if place == 0 else 1)
+            if groups[place]["held_by"]:  # the others may be in the graph of these, where Python holds nothing
+                break
         seconds = (self._own_ns + thread_time_ns() - began_ns) / 1e9
         self._own_ns = 0
         details = {"first_step": before.step, "last_step": after.step, "groups": groups, "seconds": seconds}
@@ -122,14 +127,20 @@ def named(group: Group, tensors: int, num_bytes: int) -> dict[str, Any]:
     return {**kind, "tensors": tensors, "bytes": num_bytes}
 
 
-def held_by(before: Counted, group: Group) -> str:
-    """Name what holds a new tensor of a group, innermost first. Empty if nothing that Python tracks holds one."""
+def held(before: Counted, group: Group, *, follow: int = MAX_FOLLOWED) -> dict[str, Any]:
+    """Name what holds a new tensor of a group, innermost first, and whether the tensor holds a graph.
+
+    The name is empty if nothing that Python tracks holds one.
+    """
     known = before.groups.get(group, ())
     new = (each for each in _tensors(group[2].type) if _group(each) == group and id(each) not in known)
-    for tensor in islice(new, MAX_FOLLOWED):
+    followed = list(islice(new, follow))
+    has_graph = any(tensor.grad_fn is not None for tensor in followed)
+    while followed:
+        tensor = followed.pop(0)
         if names := _holders(tensor):
-            return ", in ".join(names)
-    return ""
+            return {"held_by": ", in ".join(names), "has_graph": has_graph}
+    return {"held_by": "", "has_graph": has_graph}
 
 
 def _group(tensor: Any) -> Group:
@@ -151,9 +162,9 @@ def _tensors(device_type: str) -> Iterator[Any]:
 
 
 def _holders(tensor: Any) -> list[str]:
-    """Follow the holders of a tensor up to a module or an object with a name.
+    """Follow the holders of a tensor up to a module, an object or a local variable with a name.
 
-    Frames of running functions hold their variables out of sight: the last holder may be a local variable.
+    Frames of running functions hold their variables out of the collector's sight.
     """
     names: list[str] = []
     held = tensor
@@ -162,7 +173,8 @@ def _holders(tensor: Any) -> list[str]:
         holder = next((each for each in gc.get_referrers(held) if issubclass(type(each), CONTAINERS)), None)
         if holder is None:
             owner = next((each for each in gc.get_referrers(held) if _dictionary(each) is not None), None)
-            return [*names, *([] if owner is None else [_attribute(owner, held)])]
+            named = local_holder(held) if owner is None else _attribute(owner, held)
+            return [*names, *filter(None, [named])]
         owner = next((each for each in gc.get_referrers(holder) if _dictionary(each) is holder), None)
         if owner is not None:
             return [*names, _attribute(owner, held)]
@@ -186,5 +198,5 @@ def _attribute(owner: Any, held: Any) -> str:
     name = next((str(key) for key, value in tuple(attributes.items()) if value is held), "?")
     if isinstance(owner, ModuleType):
         module = next((key for key, value in tuple(sys.modules.items()) if value is owner), "?")
-        return f"{module}.{name}"
-    return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}"
+        return f"{module}.{name}{place_of_growth(name)}"
+    return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}{place_of_growth(name)}"

@@ -18,6 +18,8 @@ COUNTING_INTERVAL = 256
 """Later, tensors are counted in one step of this many. A count of 1,000 parameters takes 5 ms, a hundred times as long
 as a reading of the totals.
 """
+LIGHT_INTERVAL_NS = 50_000_000
+"""Least time between the readings at light steps: a growth must be seen without detail too."""
 MAX_COUNTS = 17
 """Number of counts in one step: between steps, and after 16 phases. A pipeline has many phases."""
 
@@ -37,6 +39,8 @@ class Memory:
         self._held_numbers: tuple[int, ...] = ()
         self._totals: Totals | None = None
         """None while nothing is read. A thread that still reads keeps its own reference."""
+        self._read_ns = 0
+        """Instant of the latest reading."""
         self._counts_left = 0
         """Number of counts that the open step may still make."""
         self._count: Callable[[], Sums | None] = lambda: None
@@ -76,7 +80,7 @@ class Memory:
             self._write_all(Phase.NONE)
             self._phases.after_phase(self._write_all)
             recorder.between_steps(self._step_ended)
-        elif recorder.detailed:
+        elif recorder.detailed or monotonic_ns() - self._read_ns >= LIGHT_INTERVAL_NS:
             self._write(Phase.NONE)
         self._take_census()
 
@@ -108,6 +112,7 @@ class Memory:
             self._used = True
             self._recorder.write_metadata()  # the kind of GPU is known from now on
         now, writer = monotonic_ns(), self._recorder.writer()
+        self._read_ns = now
         for number, num_bytes in zip(self._total_numbers, totals.read(), strict=True):
             writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
         return now

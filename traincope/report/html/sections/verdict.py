@@ -9,7 +9,8 @@ from traincope.report.html.section import Section
 from traincope.report.html.sections.explained import link
 from traincope.report.html.source import Source
 from traincope.report.schema import Finding
-from traincope.report.text.sections.verdict import where
+from traincope.report.text.sections.loss_table import bound
+from traincope.report.text.sections.verdict import GOOD_KINDS, where
 
 EVIDENCE: Mapping[str, str] = {
     FindingKind.KILLED_RANK: "faults",
@@ -17,7 +18,9 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.STOPPED_JOB: "faults",
     FindingKind.FAULTS: "faults",
     FindingKind.HANG: "faults",
+    FindingKind.STALL: "faults",
     FindingKind.MISMATCH: "faults",
+    FindingKind.RUNNING: "recording",
     FindingKind.NO_END_RECORDED: "recording",
     FindingKind.MISSING_RANK: "recording",
     FindingKind.NO_STEPS: "recording",
@@ -55,7 +58,7 @@ def verdict(source: Source) -> Section:
 
 
 def _tone(finding: Finding) -> str:
-    return "good" if finding["kind"] == FindingKind.HEALTHY else "bad"
+    return "good" if finding["kind"] in GOOD_KINDS else "bad"
 
 
 def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
@@ -70,7 +73,7 @@ def _item(source: Source, at: int, finding: Finding) -> Iterator[Html]:
 def _saves(source: Source, at: int, finding: Finding) -> Iterator[Html]:
     if finding["estimated_gain_ratio"] is not None:
         gain = source.number("verdict", at, "estimated_gain_ratio", form="share")
-        yield tag("span", "estimated gain ", gain, *_worth(source, at), class_="saves")
+        yield tag("span", "estimated gain ", bound(finding), gain, *_worth(source, at), class_="saves")
 
 
 def _worth(source: Source, at: int) -> Iterator[str]:

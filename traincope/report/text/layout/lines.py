@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table
@@ -10,6 +11,12 @@ from rich.text import Text
 from traincope.printable import printable
 
 INDENT = 4
+GAP = 2
+"""Blanks between columns."""
+MIN_NAME = 12
+"""Columns that a name keeps."""
+ENOUGH_NAME = 24
+"""Columns of a name below which the heads of numbers wrap first."""
 
 
 def text(content: str, style: str = "") -> Text:
@@ -17,9 +24,33 @@ def text(content: str, style: str = "") -> Text:
     return Text(printable(content), style=style)
 
 
-def table(*heads: str) -> Table:
+class Rows(Table):
+    """A table that shortens names where it does not fit, wraps the heads of numbers, and never cuts a number."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names, *numbers = self.columns
+        named = _width([str(names.header), *map(str, names.cells)])
+        cells = [_width(map(str, column.cells)) for column in numbers]
+        one_line = [max(width, len(str(column.header))) for column, width in zip(numbers, cells, strict=True)]
+        room = options.max_width - GAP * len(numbers)
+        if named + sum(one_line) > room:
+            wrapped = [
+                max(width, _width(str(column.header).split())) for column, width in zip(numbers, cells, strict=True)
+            ]
+            widths = one_line if ENOUGH_NAME + sum(one_line) <= room else wrapped
+            for column, width in zip(numbers, widths, strict=True):
+                column.width, column.no_wrap = width, False
+            names.width = min(named, max(room - sum(widths), MIN_NAME))
+        yield from super().__rich_console__(console, options)
+
+
+def _width(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
+
+
+def table(*heads: str) -> Rows:
     """An empty table with one column per head: names left and shortened first, numbers right."""
-    rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    rows = Rows(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for index, head in enumerate(heads):
         if index == 0:
             rows.add_column(f"{' ' * INDENT}{head}", no_wrap=True, overflow="ellipsis")

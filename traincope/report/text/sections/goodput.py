@@ -1,10 +1,12 @@
-"""Goodput: the productive share of the job's time, and the parts of the rest."""
+"""Goodput: the productive share of the job's time, the parts of the rest, and all attempts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.text import Text
 
-from traincope.report.schema import BackgroundSaves, DataOrder, Goodput
+from traincope.analysis import FaultKind
+from traincope.report.schema import Attempt, BackgroundSaves, DataOrder, Fault, Goodput
 from traincope.report.text.layout.lines import text
 from traincope.units import count, duration, numbers, share
 
@@ -12,8 +14,14 @@ WHOLE_PER_PART = 1000
 """A part below 1/1000 of the job's time is not printed."""
 
 
-def goodput(job: Goodput, saves: BackgroundSaves | None, order: DataOrder | None) -> Iterator[Text]:
-    """One line, one for background saves, and one for each continuation of the data.
+MAX_ATTEMPTS = 8
+"""Maximum number of attempts that are printed, the last ones; JSON has all."""
+
+
+def goodput(
+    job: Goodput, saves: BackgroundSaves | None, order: DataOrder | None, faults: Sequence[Fault] = ()
+) -> Iterator[Text]:
+    """One line, one for each of several attempts, one for background saves, and one for each continuation of the data.
 
     Parts below a thousandth of the elapsed time are only in JSON.
     """
@@ -33,12 +41,25 @@ def goodput(job: Goodput, saves: BackgroundSaves | None, order: DataOrder | None
     }
     facts += [f"{what} {duration(ns)}" for what, ns in parts.items() if ns and ns * WHOLE_PER_PART >= job["elapsed_ns"]]
     yield Text("GOODPUT", style="bold").append_text(text(f"  {'; '.join(facts)}", style="not bold"))
+    yield from map(text, _attempts(job["attempts"], faults))
     if saves is not None:
         yield Text("BACKGROUND SAVES", style="bold").append_text(text(f"  {_cost_of_saves(saves)}", style="not bold"))
     for each in () if order is None else order["continuations"]:
         yield Text("DATA ORDER", style="bold").append_text(
             text(f"  {numbers(each['ranks'], 'rank')}: {each['what']}", style="not bold")
         )
+
+
+def _attempts(attempts: Sequence[Attempt], faults: Sequence[Fault]) -> Iterator[str]:
+    """Steps and time of each attempt, and why it ended, as the restart after it says."""
+    ends = {fault["at_ns"]: fault["what"].partition(": ")[2] for fault in faults if fault["kind"] == FaultKind.RESTART}
+    shown = attempts[-MAX_ATTEMPTS:] if len(attempts) > 1 else ()
+    if len(attempts) > len(shown) > 0:
+        yield f"    {count(len(attempts) - len(shown), 'earlier attempt')} (see --format json)"
+    for attempt, after in zip_longest(shown, shown[1:]):
+        how = ends.get(after["began"], "ended well") if after is not None else "the other sections describe it"
+        took = duration(max(attempt["last"] - attempt["began"], 0))
+        yield f"    attempt {attempt['attempt']}: {count(attempt['steps'], 'step')} in {took}; {how}"
 
 
 def _cost_of_saves(saves: BackgroundSaves) -> str:

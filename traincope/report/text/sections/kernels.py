@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from traincope.analysis.kernels.kernel_classes import Family, bare_name
+from traincope.analysis.kernels.kernel_classes import Family
 from traincope.analysis.kernels.kernels import Source
 from traincope.printable import printable
 from traincope.report.schema import Chain, GpuPartition, KernelClass, Kernels, Roofline
 from traincope.report.text.layout.lines import indented, table, text
+from traincope.timeline.device.communication_kernels import bare_name
 from traincope.units import (
     MISSING,
     count,

@@ -72,12 +72,17 @@ def _costs(loss: Loss, *, priced: bool) -> Iterator[str]:
         yield money(loss["money"])
 
 
+def bound(finding: Finding) -> str:
+    """Return "at most " for a gain of which only an upper bound is known."""
+    return "at most " if finding["gain_at_most"] else ""
+
+
 def saves(finding: Finding, cost: Cost | None) -> str:
     """The gain in words, e.g. "saves 8.9 %" or, if costs are shown, "saves 8.9 % (1.2 rank-hours, 3.00)".
 
     The finding must have a gain.
     """
-    gain = f"saves {share(finding['estimated_gain_ratio'])}"
+    gain = f"saves {bound(finding)}{share(finding['estimated_gain_ratio'])}"
     if cost is None or not shows_costs(cost):
         return gain
     price = finding["estimated_gain_money"]

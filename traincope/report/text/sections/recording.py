@@ -72,13 +72,17 @@ def _imported(document: Document) -> Iterator[Text]:
     if is_logbook(document):
         yield text("a list of runs and interruptions was imported; what it does not have is unknown")
         return
-    if not document["run"]["steps"]:
-        yield text(
-            "only kernel traces without marks of steps were imported: call the profiler's step() after each step, and "
-            "trace again"
-        )
+    if document["kernels"] is None:
+        yield text("snapshots of memory were imported; nothing else is known")
         return
-    yield text("kernel traces were imported: steps, phases and stalls are those of the GPUs; nothing else was recorded")
+    if not document["run"]["steps"]:
+        yield text("kernel traces were imported that give no steps, so the ledger is unknown")
+        return
+    if document["gpu_partition"]:
+        what = "kernel traces were imported: steps, phases and stalls are those of the GPUs"
+    else:
+        what = "traces without events of a GPU were imported: steps and phases are those of the thread that trains"
+    yield text(f"{what}; nothing else was recorded")
     if document["run"]["guessed_steps"]:
         yield text("step boundaries were inferred from the optimizer; call the profiler's step() for exact ones")
     yield from _no_bubble(document)

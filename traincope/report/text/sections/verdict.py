@@ -13,6 +13,8 @@ from traincope.report.text.layout.lines import text
 from traincope.report.text.sections.loss_table import saves
 from traincope.units import numbers
 
+GOOD_KINDS = (FindingKind.HEALTHY, FindingKind.RUNNING)
+"""Findings that name neither a fault nor a loss."""
 SAVINGS = "by saving (share of step time) x confidence; savings do not add up"
 
 
@@ -38,7 +40,7 @@ def verdict(findings: list[Finding], *, cost: Cost | None, faults: Sequence[Faul
 
 def explained(findings: Sequence[Finding], faults: Sequence[Fault]) -> list[str]:
     """The kinds of findings and faults that are worth an explanation, one per entry of docs/findings."""
-    listed = [finding for finding in findings if finding["kind"] not in (FindingKind.HEALTHY, FindingKind.FAULTS)]
+    listed = [finding for finding in findings if finding["kind"] not in (*GOOD_KINDS, FindingKind.FAULTS)]
     went_wrong = [fault for fault in faults if not fault["mark"] and not fault["follows"]]
     places: dict[str, str] = {}
     for each in (*listed, *(fault for fault in went_wrong if fault["kind"] != FaultKind.NO_END)):
@@ -47,7 +49,7 @@ def explained(findings: Sequence[Finding], faults: Sequence[Fault]) -> list[str]
 
 
 def _lines(finding: Finding, cost: Cost | None) -> Iterator[Text]:
-    tone = GOOD if finding["kind"] == FindingKind.HEALTHY else SEVERE
+    tone = GOOD if finding["kind"] in GOOD_KINDS else SEVERE
     head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
     yield head.append_text(text("  " + "; ".join(_facts(finding, cost)), style="not bold dim"))
     yield text(finding["evidence"])
@@ -64,15 +66,23 @@ def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
 
 ENDINGS = (
     FindingKind.HANG,
+    FindingKind.STALL,
     FindingKind.MISMATCH,
     FindingKind.LOST_HOST,
     FindingKind.KILLED_RANK,
     FindingKind.FAILED_RANK,
     FindingKind.STOPPED_JOB,
+    FindingKind.RUNNING,
     FindingKind.NO_END_RECORDED,
     FindingKind.MISSING_RANK,
 )
 """Findings about one moment. Without a step they lie outside every step, not in all steps."""
+
+
+def running(findings: Sequence[Finding]) -> str | None:
+    """E.g. "running: step 405, last record 2.1 s ago"; None if the first finding does not say that the job runs."""
+    first = next(iter(findings), None)
+    return f"running: {first['evidence']}" if first is not None and first["kind"] == FindingKind.RUNNING else None
 
 
 def where(finding: Finding) -> str:

@@ -168,7 +168,8 @@ def hidden_waits(waits: Mapping[str, int], *, rank_steps: int) -> str:
 def not_visible(ledger: Ledger) -> str:
     """The terms that no rank measured; empty if all were measured."""
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
-    within = "launch_gap" if ledger["clock"] == LedgerClock.DEVICE else "unattributed"
+    by_launches = ledger["clock"] == LedgerClock.DEVICE and "launch_gap" not in unseen
+    within = "launch_gap" if by_launches else "unattributed"
     if ledger["run_ahead"] is not None:
         within = "a phase, launch_gap or unattributed"
     return f"not measured, so part of {within}: {', '.join(unseen)}" if unseen else ""

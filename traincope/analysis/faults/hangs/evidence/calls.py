@@ -1,5 +1,6 @@
 """Collectives that each rank issued in its latest windows, also those that did not end."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,6 +87,8 @@ class RankCalls:
     """Calls in whose wait the training thread was when its records end."""
     by_flight: bool = False
     """They are those of torch's flight recorder."""
+    behind: frozenset[str] = frozenset()
+    """Groups of which this rank issued a collective that is complete on other members, and not on its GPU."""
 
     @cached_property
     def latest(self) -> Mapping[Channel, tuple[int, int]]:
@@ -113,20 +116,33 @@ class RankCalls:
         """True if the last step, as far as it came, issues other collectives than the steps before it. None if these
         differ among themselves, or are too few.
         """
+        last, habit = self._last_steps
+        return None if habit is None else last != habit[: len(last)]
+
+    @cached_property
+    def reorders(self) -> bool:
+        """True if the last step departs by the order of its collectives alone, as far as it came."""
+        last, habit = self._last_steps
+        return bool(self.departs) and habit is not None and not Counter(last) - Counter(habit)
+
+    @cached_property
+    def _last_steps(self) -> tuple[list[tuple[Channel, str]], list[tuple[Channel, str]] | None]:
+        """The collectives of the last step, and those of each step before it; None if these differ or are too few."""
         by_step: dict[int, list[tuple[Channel, str]]] = {}
         for call in self.calls:
             by_step.setdefault(call.step, []).append((call.channel, call.operation))
         *earlier, last = [by_step[step] for step in sorted(by_step)][-HABIT_STEPS - 1 :] or [[]]
-        if len(earlier) < HABIT_STEPS or any(step != earlier[0] for step in earlier):
-            return None
-        return last != earlier[0][: len(last)]
+        alike = len(earlier) >= HABIT_STEPS and all(step == earlier[0] for step in earlier)
+        return last, earlier[0] if alike else None
 
     @cached_property
     def windows(self) -> frozenset[int]:
         """Windows in which the rank certainly recorded its collectives."""
         steps = self.rank.main[(self.rank.main["kind"] == Kind.STEP) & (self.rank.main["flags"] & Flag.DETAILED > 0)]
         by_step = {step // BLOCK_STEPS * BLOCK_STEPS for step in steps["step"][-BLOCK_STEPS:].tolist()}
-        return frozenset({call.window for call in self.calls} | by_step)
+        has_steps = bool((self.rank.main["kind"] == Kind.STEP).any()) or self.rank.since_ns is not None
+        before_steps = set() if has_steps else {0}
+        return frozenset({call.window for call in self.calls} | by_step | before_steps)
 
     def joined(self, call: Call) -> bool | None:
         """True if the rank issued its part of another rank's call; None if its records do not show it."""

@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.evidence.calls import FLIGHT_WINDOW, Call, RankCalls
-from traincope.events import NO_STEP, OPEN, Kind
-from traincope.store.job.flight import Flight
-from traincope.store.segments.segments import INTERVALS
+from traincope.events import CLEAN, NO_STEP, OPEN, Kind
+from traincope.store.job.flight import Flight, FlightEntry
+from traincope.store.segments.segments import own_work
 from traincope.timeline import Channel, RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
+from traincope.timeline.device.collectives import MESH
+from traincope.timeline.evidence import FROM_ALL_TO_ALL
 from traincope.topology import Group
 
 ITEM_BYTES = {
@@ -25,6 +27,8 @@ SET_NS = 1_000_000_000
 """A larger difference between neighbours means that the wall clock was set."""
 WORLD = "0"
 """torch's name of the group of all ranks."""
+UNNAMED = ("", "undefined")
+"""Descriptions of groups that the training did not name."""
 
 
 def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[int, RankCalls] | None:
@@ -43,13 +47,14 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
     if not flights:
         return None
     groups = _groups(timeline, flights)
-    first = _first_common(flights)
+    first, furthest = _first_common(flights), _furthest(flights)
     made = {
         number: RankCalls(
             recorded[number].rank,
-            tuple(_calls(recorded[number].rank, flight, groups, first)),
+            tuple(_calls(recorded[number].rank, flight, groups, first, furthest)),
             frozenset(),
             by_flight=True,
+            behind=frozenset(entry.group for entry in flight.entries if _is_left_behind(entry, furthest)),
         )
         for number, flight in flights.items()
     }
@@ -57,10 +62,11 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
 
 
 def _is_fresh(flight: Flight, rank: RankTimeline, clocks: Mapping[int, RankClock]) -> bool:
-    """True if the rank began nothing after it. A run that ends by an exception still notes that after it."""
+    """True if the rank began nothing by itself after it. A run that ends by an exception still notes that after it."""
     clock = clocks.get(rank.rank)
     at_ns = flight.at_ns if clock is None else int(clock.on_axis(np.array([flight.at_ns]))[0])
-    return at_ns >= int(rank.of_kind(*INTERVALS)["start_ns"].max(initial=0))
+    began = own_work(rank.main, raised=rank.ending not in (None, CLEAN))["start_ns"]
+    return at_ns >= int(began.max(initial=0))
 
 
 def _groups(timeline: Timeline, flights: Mapping[int, Flight]) -> dict[str, Group]:
@@ -70,7 +76,11 @@ def _groups(timeline: Timeline, flights: Mapping[int, Flight]) -> dict[str, Grou
     used = {entry.group for flight in flights.values() for entry in flight.entries}
     everyone = tuple(range(timeline.run.info.world_size))
     unlisted = {name: everyone if name == WORLD else _seen(name, flights) for name in used}
-    return {name: known.get(name) or _unrecorded(name, ranks.get(name, unlisted[name])) for name in used}
+    texts = {name: text for flight in flights.values() for name, text in flight.descriptions.items()}
+    return {
+        name: known.get(name) or _unrecorded(name, ranks.get(name, unlisted[name]), texts.get(name, ""))
+        for name in used
+    }
 
 
 def _seen(name: str, flights: Mapping[int, Flight]) -> tuple[int, ...]:
@@ -80,8 +90,15 @@ def _seen(name: str, flights: Mapping[int, Flight]) -> tuple[int, ...]:
     )
 
 
-def _unrecorded(name: str, ranks: tuple[int, ...]) -> Group:
-    axis = "world" if name == WORLD else f"group {name}"
+def _is_left_behind(entry: FlightEntry, furthest: Mapping[str, int]) -> bool:
+    """Return whether a rank's GPU did not complete what that of another member did. So all members had joined it."""
+    is_of_all = _operation(entry) in FROM_ALL_TO_ALL
+    return is_of_all and not entry.complete and entry.sequence <= furthest.get(entry.group, -1)
+
+
+def _unrecorded(name: str, ranks: tuple[int, ...], description: str) -> Group:
+    named = description if description not in UNNAMED else f"group {name}"
+    axis = "world" if name == WORLD else named.removeprefix(MESH)
     return Group(number=0, key=name, axis=axis, rule="none", ranks=ranks)
 
 
@@ -96,12 +113,29 @@ def _first_common(flights: Mapping[int, Flight]) -> dict[str, int]:
     return first
 
 
+def _furthest(flights: Mapping[int, Flight]) -> dict[str, int]:
+    """Group -> last collective that the GPU of some member completed."""
+    last: dict[str, int] = {}
+    for flight in flights.values():
+        if flight.on_device:
+            last = {
+                name: max(last.get(name, -1), flight.completed.get(name, -1)) for name in {*last, *flight.completed}
+            }
+    return last
+
+
+def _operation(entry: FlightEntry) -> str:
+    return entry.operation.removeprefix("_").removesuffix("_base")
+
+
 def _calls(
     rank: RankTimeline,
     flight: Flight,
     groups: Mapping[str, Group],
     first: Mapping[str, int],
+    furthest: Mapping[str, int],
 ) -> Iterator[Call]:
+    """What is complete on another member is no wait for any of them, and counts as complete."""
     entries = [entry for entry in flight.entries if entry.sequence >= first.get(entry.group, 0)]
     times_ns = _on_axis(rank, np.array([entry.created_wall_ns for entry in entries], dtype=np.int64))
     counted: dict[tuple[str, int], int] = {}
@@ -113,14 +147,14 @@ def _calls(
             channel=Channel(entry.group),
             window=FLIGHT_WINDOW,
             sequence=entry.sequence,
-            operation=entry.operation.removeprefix("_").removesuffix("_base"),
+            operation=_operation(entry),
             num_bytes=entry.num_elements * ITEM_BYTES.get(entry.dtype, 1),
             root=-1,
             step=step,
             torch_count=0,
             place=place,
             start_ns=start_ns,
-            end_ns=0 if entry.complete else OPEN,
+            end_ns=0 if entry.complete or _is_left_behind(entry, furthest) else OPEN,
             raised=False,
             is_async=True,
             group=groups[entry.group],

@@ -2,19 +2,25 @@
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Ints
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import END_OF_TIME_NS, OPEN, Flag, Kind, Phase
 from traincope.timeline import Timeline
 from traincope.timeline.intervals.union import Union
 
 FLOOR_NS = 5_000_000_000
 MULTIPLE = 3
 """Times the longest step or pause so far."""
+STALL_NS = 60_000_000_000
+"""Shortest stop that is a hang by its length alone."""
+STALL_MULTIPLE = 10
+"""Times the longest step or pause so far up to which a stop is no hang by its length."""
+HANG_SECONDS_VARIABLE = "TRAINCOPE_HANG_SECONDS"
+"""Length from which a stop is a hang, in place of both."""
 UNLEARNED_NS = 600_000_000_000
 """Time for first steps and for pauses whose usual length is not known."""
 UNSEEN_NS = 60_000_000_000
@@ -37,19 +43,21 @@ class Patience:
     """The `MIN_STEPS` longest."""
     pauses_ns: Mapping[Phase, int] = field(default_factory=dict)
     """The longest of each pause that ended at least once."""
+    hang_seconds: float | None = None
+    """Length from which a stop is a hang, as given by the user; None without."""
     imported: bool = False
     """Dumps have no steps. They were written because the job stood still."""
 
     def with_steps(self, lengths_ns: Iterable[int]) -> "Patience":
         """Learn from further steps, the run's first one left out: it also prepares."""
         longest = heapq.nlargest(MIN_STEPS, [*self.steps_ns, *lengths_ns])
-        return Patience(steps_ns=tuple(longest), pauses_ns=self.pauses_ns)
+        return replace(self, steps_ns=tuple(longest))
 
     def with_pauses(self, pauses_ns: Mapping[Phase, int]) -> "Patience":
         longest = {
             phase: max(self.pauses_ns.get(phase, 0), pauses_ns.get(phase, 0)) for phase in {*self.pauses_ns, *pauses_ns}
         }
-        return Patience(steps_ns=self.steps_ns, pauses_ns=longest)
+        return replace(self, pauses_ns=longest)
 
     @property
     def training_ns(self) -> int:
@@ -57,6 +65,13 @@ class Patience:
         if self.imported:
             return 0
         return max(FLOOR_NS, MULTIPLE * max(self.steps_ns)) if self.has_learned else UNLEARNED_NS
+
+    @property
+    def hang_ns(self) -> int:
+        """Length from which a stop is a hang without evidence that it cannot end by itself."""
+        if self.hang_seconds is not None:
+            return round(self.hang_seconds * 1e9)
+        return max([STALL_NS, *(STALL_MULTIPLE * ns for ns in (*self.steps_ns, *self.pauses_ns.values()))])
 
     @property
     def has_learned(self) -> bool:
@@ -75,11 +90,20 @@ def patience(timeline: Timeline) -> Patience:
     """Learn from a whole run."""
     if timeline.run.info.imported:
         return Patience(imported=True)
-    learned = Patience()
+    learned = Patience(hang_seconds=given_seconds(timeline.run.info.environment))
     for rank in timeline.ranks:
         starts, ends = _columns([(step.start_ns, step.end_ns) for step in rank.steps[1:]])
         learned = learned.with_steps(lengths_without_pauses(rank.main, starts, ends)).with_pauses(pauses(rank.main))
     return learned
+
+
+def given_seconds(environment: Mapping[str, str]) -> float | None:
+    """The length that the user set for the training; None without one, or for what is no time."""
+    try:
+        seconds = float(environment[HANG_SECONDS_VARIABLE])
+    except (KeyError, ValueError):
+        return None
+    return seconds if 0 < seconds < END_OF_TIME_NS / 1e9 else None
 
 
 def lengths_without_pauses(main: NDArray[np.void], starts_ns: Ints, ends_ns: Ints) -> Sequence[int]:

@@ -1,27 +1,31 @@
 """Last state of each rank: the calls in which it waited, its line, and until when they are known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traincope.analysis.faults.exceptions import Raised, exception_of
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.evidence.patience import open_phase
 from traincope.analysis.faults.stacks import (
     Frame,
     Place,
     call_site,
+    holds_lock,
     other_threads,
     place_of,
     shows_all_threads,
     training_thread,
 )
 from traincope.events import CLEAN, NO_STEP, OPEN, Flag, Phase
-from traincope.store import Look
-from traincope.store.segments.segments import INTERVALS
+from traincope.store import Look, RankRecords
+from traincope.store.job.communication_errors import is_timeout
+from traincope.store.segments.segments import own_work
 from traincope.timeline import RankTimeline, Timeline
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.evidence import FROM_ALL_TO_ALL, waits_on_the_host
+from traincope.units import duration
 
 DOING = {
     Phase.FORWARD: "in forward",
@@ -30,6 +34,7 @@ DOING = {
     Phase.OPTIMIZER: "in the optimizer",
     Phase.DATA_WAIT: "waiting for the next batch",
     Phase.JOB_WAIT: "waiting for another job",
+    Phase.OBJECTS: "in a collective of Python objects",
     Phase.SYNC: "waiting for the device",
     Phase.CHECKPOINT_STALL: "in a checkpoint",
     Phase.EVALUATION: "in an evaluation",
@@ -39,8 +44,11 @@ DOING = {
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "D": "in an uninterruptible wait of the kernel"}
 """State letter of a process that no longer runs its program -> what it does."""
+STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device or file", "T": "is stopped", "t": "is traced"}
+"""State letter of a process -> the words for it."""
 SLEEPS = frozenset({"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "do_wait", "kernel_wait4"})
 """Functions of the kernel in which a thread waits for time or for a child process."""
+LOCKED = "its threads wait for locks that none of them releases"
 TRACED = "t"
 """State letter of a process that a debugger stopped."""
 
@@ -72,16 +80,28 @@ class Standing:
     """Latest instant at which the process certainly existed; None without evidence."""
     state: str
     """State letter of its process (`store.Look`); empty without a look at it."""
+    seen: tuple[str, ...]
+    """Phrases for its process at the last look, if its stack is not known."""
+    no_stack: str
+    """Why its stack is not known although it was asked for; otherwise empty."""
     noticed_ns: int | None
     """First look of the node's agent after its last progress."""
+    failed_at: str | None
+    """The training's line at which its communication failed in the end; None without a recorded failure."""
+    timed_out: bool
+    """It failed because its time was over."""
     sees_waits: bool
     """The recorder is on the stack of every wait, also in steps without detail."""
     sleeps_alone: bool
     """Kernel or stacks show that it waits for no other rank, without the recorder's help."""
     exited: bool
     """Its run ended cleanly together with its process."""
+    locked: bool
+    """All threads of its process waited for locks, by the last look at it."""
     holds_lock: bool
-    """Its C code holds Python's lock: it wrote its stacks, and no flight recorder. torch waits without the lock."""
+    """Its C code holds Python's lock: its stacks say so, or it wrote them and no flight recorder. torch waits without
+    the lock.
+    """
 
     @property
     def step(self) -> int | None:
@@ -100,6 +120,15 @@ class Standing:
     def stopped(self) -> bool:
         """True if a signal stopped its process."""
         return self.state == "T"
+
+    @property
+    def cannot_go_on(self) -> str | None:
+        """Evidence that it does not go on by itself; None without."""
+        if self.stopped:
+            return "its process is stopped"
+        if self.exited:
+            return "its process has ended"
+        return LOCKED if self.locked else None
 
     @property
     def is_outside(self) -> bool:
@@ -134,6 +163,11 @@ class Standing:
         return call_site(self.frames)
 
     @property
+    def waited_at(self) -> str | None:
+        """The training's line at which it waited: where it stood, or where its communication failed in the end."""
+        return self.site or self.failed_at
+
+    @property
     def doing(self) -> str | None:
         if self.left:
             return "had ended its run"
@@ -146,6 +180,7 @@ class Standing:
 
 def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, Standing]:
     """Return where each rank stood."""
+    records = {rank.rank: rank for rank in timeline.run.ranks}
     looks = {rank.rank: rank.looks for rank in timeline.run.ranks}
     clocks = {clock.rank: clock for clock in timeline.clocks}
     probes = {rank.rank: rank.info.probes for rank in timeline.run.ranks}
@@ -155,7 +190,8 @@ def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, St
     return {
         number: _standing(
             each,
-            _on_axis(looks[number], clocks.get(number)),
+            on_axis(looks[number], clocks.get(number)),
+            failed=_failed(each.rank, records[number]),
             sees_waits=probes[number].get(WAITS) == ON,
             exited=number in exited,
             owes_flight=answered and not each.by_flight and probes[number].get(FLIGHTS) == ON,
@@ -166,7 +202,16 @@ def standing(timeline: Timeline, calls: Mapping[int, RankCalls]) -> dict[int, St
     }
 
 
-def _on_axis(looks: Sequence[Look], clock: RankClock | None) -> Sequence[Look]:
+def _failed(rank: RankTimeline, records: RankRecords) -> Raised | None:
+    """The error of the communication that ended the rank; None without one."""
+    ended = exception_of(rank, records)
+    if ended is None:
+        return None
+    return ended[1].counted if ended[1].counted.of_communication else ended[1].hidden_by
+
+
+def on_axis(looks: Sequence[Look], clock: RankClock | None) -> Sequence[Look]:
+    """Return the looks with their times on the common axis."""
     if clock is None or not looks:
         return looks
     times = clock.on_axis(np.array([look.at_ns for look in looks]))
@@ -177,6 +222,7 @@ def _standing(
     calls: RankCalls,
     looks: Sequence[Look],
     *,
+    failed: Raised | None,
     sees_waits: bool,
     exited: bool,
     owes_flight: bool,
@@ -187,8 +233,9 @@ def _standing(
     `imported`: only the calls are known.
     """
     rank, progress_ns = calls.rank, _progress_ns(calls)
-    looks = [look for look in looks if look.at_ns >= progress_ns]
-    frames = training_thread(next((look.stack for look in reversed(looks) if look.stack), ""))
+    looks = [_framed(look) for look in looks if look.at_ns >= progress_ns]
+    stack = next((look.stack for look in reversed(looks) if look.stack), "")
+    frames = training_thread(stack)
     place = place_of(frames)
     alone = place is Place.OUTSIDE and _sleeps_alone(looks)
     if on_device and place is Place.OUTSIDE and not alone:
@@ -219,11 +266,16 @@ def _standing(
         progress_ns=progress_ns,
         until_ns=_until_ns(calls, looks, waits),
         state=next((look.state for look in reversed(looks) if look.state), ""),
+        seen=() if frames else tuple(_seen(looks)),
+        no_stack="" if frames else next((look.no_stack for look in reversed(looks) if look.no_stack), ""),
+        locked=next((look.locked for look in reversed(looks) if look.state), False),
         noticed_ns=next((look.at_ns for look in looks if look.by_agent), None),
+        failed_at=None if failed is None else failed.site or None,
+        timed_out=failed is not None and is_timeout(failed.message),
         sees_waits=sees_waits,
         sleeps_alone=alone,
         exited=exited,
-        holds_lock=owes_flight and _time_since_stack_ns(looks) >= ANSWER_NS,
+        holds_lock=holds_lock(stack) or (owes_flight and _time_since_stack_ns(looks) >= ANSWER_NS),
     )
 
 
@@ -235,6 +287,25 @@ def _is_current(call: Call, rank: RankTimeline) -> bool:
 def _time_since_stack_ns(looks: Sequence[Look]) -> int:
     """Time from the stacks to the last look at the same process."""
     return max((looks[-1].at_ns - look.at_ns for look in looks if look.stack), default=0)
+
+
+def _framed(look: Look) -> Look:
+    """Leave out a text without frames: the agent's note of the signal that ended the process."""
+    return look if training_thread(look.stack) else replace(look, stack="")
+
+
+def _seen(looks: Sequence[Look]) -> Iterator[str]:
+    """Describe the process by what the kernel showed since its last progress."""
+    last = next((look for look in reversed(looks) if look.state), None)
+    if last is None:
+        return
+    where = [f" in {last.wait_channel}"] if last.wait_channel else []
+    where += [f" (system call {last.system_call})"] if last.system_call else []
+    yield f"{STATES.get(last.state, f'is in state {last.state}')}{''.join(where)}"
+    used = [(look.at_ns, look.cpu_ns) for look in looks if look.cpu_ns is not None]
+    if len(used) > 1:
+        (first_ns, before_ns), (last_ns, after_ns) = used[0], used[-1]
+        yield f"used {(after_ns - before_ns) / 1e9:.2f} s of CPU time in {duration(last_ns - first_ns)}"
 
 
 def _sleeps_alone(looks: Sequence[Look]) -> bool:
@@ -257,11 +328,14 @@ def _holds_thread(calls: RankCalls, call: Call) -> bool:
 
 
 def _progress_ns(calls: RankCalls) -> int:
-    """The last begin or end in the training thread, or the last collective. What an exception closed is no progress."""
+    """The last begin or end of the training's own work, or the last collective. What an exception closed is no
+    progress.
+    """
     issued_ns = calls.calls[-1].start_ns if calls.by_flight and calls.calls else 0
-    kept = calls.rank.of_kind(*INTERVALS)
+    kept = own_work(calls.rank.main, raised=calls.rank.ending not in (None, CLEAN))
     done = kept[(kept["flags"] & Flag.RAISED == 0) & (kept["end_ns"] != OPEN)]
-    return max(issued_ns, int(kept["start_ns"].max(initial=0)), int(done["end_ns"].max(initial=0)))
+    began_ns = int(calls.rank.main["start_ns"][:1].max(initial=0))
+    return max(issued_ns, began_ns, int(kept["start_ns"].max(initial=0)), int(done["end_ns"].max(initial=0)))
 
 
 def _until_ns(calls: RankCalls, looks: Sequence[Look], waits: list[Call]) -> int | None:

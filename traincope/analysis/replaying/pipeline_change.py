@@ -9,19 +9,25 @@ quantities are not measured, so each has two values, between which the truth is 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
-from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.context import Context
+from traincope.analysis.pipeline.bubble import Bubble, measured_transfers
 from traincope.errors import UsageError
+from traincope.plan.layout.bus import RING_FACTORS
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Order, Orders
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import Key, Timetable, finish
+from traincope.topology import PIPELINE_AXIS
 
 NUM_ROUNDS = 3
 """Steps in a row; the last one counts if a rank may begin a step before others have ended the previous one."""
+WHOLE_PIPELINE = (PIPELINE_AXIS, "world")
+"""Axes whose collectives make all stages wait for each other, as the norm of the gradients does."""
 WEIGHT_SHARES = (1 / 2, 1 / 3)
 """Shares of W in a whole backward: equal I and W, and W as long as half of I. The first one is the usual assumption."""
 
@@ -60,6 +66,25 @@ class Measured:
         return sums[BACKWARD_WEIGHT] / split if sums[BACKWARD_WEIGHT] else None
 
 
+def recorded_pipeline(bubble: Bubble | None, streams: Context, comm: Sequence[AxisOperation]) -> Measured:
+    """The recorded pipeline. Raises UsageError if its step cannot be replayed, or its order is unknown."""
+    if bubble is None or bubble.timetable is None:
+        raise UsageError(
+            "this run has no pipeline whose step can be replayed, so pp, microbatches, schedule and virtual cannot be "
+            "predicted; `traincope plan search --like RUN` computes them by formula"
+        )
+    if bubble.schedule not in SCHEDULES:
+        raise UsageError(f"the recorded order is {bubble.schedule}, which no schedule is; it cannot be changed")
+    messages = [int(ns) for _, each in measured_transfers(streams.instances, streams.transfers).values() for ns in each]
+    synchronised = any(row.axis in WHOLE_PIPELINE and row.operation in RING_FACTORS for row in comm)
+    return measured_pipeline(
+        bubble,
+        bubble.timetable,
+        message_ns=round(median(messages)) if messages else 0,
+        is_synchronised=synchronised,
+    )
+
+
 def measured_pipeline(bubble: Bubble, timetable: Timetable, *, message_ns: int, is_synchronised: bool) -> Measured:
     """The pipeline of the step of median length. Raises UsageError if the step runs its schedule several times."""
     microbatches = len({ran.action.microbatch for row in timetable.rows.values() for ran in row})
@@ -86,6 +111,13 @@ def measured_pipeline(bubble: Bubble, timetable: Timetable, *, message_ns: int, 
 def replayed_ns(measured: Measured) -> int:
     """Time of a step by the replay of the recorded order. Raises UsageError if it cannot run."""
     return _step_ns(measured.orders, measured.durations_ns, measured.message_ns, measured.is_synchronised)
+
+
+def balanced_ns(measured: Measured) -> int:
+    """Time of a step in which all ranks have the mean of the recorded work."""
+    share = WEIGHT_SHARES[0] if measured.weight_share is None else measured.weight_share
+    *_, even = _durations(measured, measured.orders, measured.shape, sequences=1, weight_share=share)
+    return _step_ns(measured.orders, even, measured.message_ns, measured.is_synchronised)
 
 
 def changed_ns(measured: Measured, *, schedule: str, shape: Shape) -> tuple[int, ...]:

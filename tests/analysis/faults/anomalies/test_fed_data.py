@@ -1,0 +1,81 @@
+"""Passes in the same order, and ranks with the same batches."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.timeline.build import Row, group, phase, rank, step, timeline
+from traincope.analysis import Finding, analyze
+from traincope.events import BATCH_READ, BATCHES_END, Kind, Phase, SamplerTrait
+from traincope.topology import Group
+
+KNOWN, SHUFFLES = SamplerTrait.KNOWN, SamplerTrait.KNOWN | SamplerTrait.SHUFFLES
+DIVIDED = SHUFFLES | SamplerTrait.DIVIDES
+FIRST, SECOND = range(1, 11), range(21, 31)
+
+
+def rows(passes: Sequence[Sequence[int]], sampling: int) -> list[Row]:
+    """Record one step of 100 ns per batch, and the end of each pass."""
+    found: list[Row] = []
+    number = sequence = 0
+    for iterator, batches in enumerate(passes, start=1):
+        for value in (*batches, None):
+            begin = 100 * number
+            found.append(
+                Row(
+                    kind=Kind.BATCH,
+                    start_ns=begin + 5,
+                    end_ns=begin + 5,
+                    name=BATCHES_END if value is None else BATCH_READ,
+                    step=number,
+                    group=iterator,
+                    sequence=sequence,
+                    tag=sampling,
+                    value=value or 0,
+                )
+            )
+            sequence += 1
+            if value is not None:
+                found.append(step(number, begin, begin + 100))
+                found.append(phase(Phase.FORWARD, begin + 10, begin + 100, at=number))
+                number += 1
+    return sorted(found, key=lambda row: (row.start_ns, row.kind != Kind.STEP))
+
+
+def found(
+    *of_ranks: Sequence[Sequence[int]], sampling: int = DIVIDED, groups: Sequence[Group] = (group("dp", 0, 1),)
+) -> list[Finding]:
+    ranks = [rank(number, *rows(passes, sampling), groups=groups) for number, passes in enumerate(of_ranks)]
+    return [each for each in analyze(timeline(*ranks)).verdict if each.kind == "data_order"]
+
+
+def test_equal_passes_of_a_shuffling_sampler_are_found() -> None:
+    (finding,) = found((FIRST, FIRST), (SECOND, SECOND))
+    assert finding.evidence == (
+        "2 passes had their 10 batches in the same order, although the sampler shuffles: set_epoch was not called"
+    )
+    assert "set_epoch(epoch)" in finding.advice
+
+
+def test_ranks_with_the_same_batches_are_found() -> None:
+    (finding,) = found((FIRST, SECOND), (FIRST, SECOND), sampling=SHUFFLES)
+    assert "all 2 ranks are fed the same batches (20 were compared)" in finding.evidence
+    assert "DistributedSampler" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sampling", "groups"),
+    [
+        ((FIRST, FIRST[::-1]), (SECOND, SECOND[::-1]), DIVIDED, [group("dp", 0, 1)]),
+        ((FIRST, FIRST), (SECOND, SECOND), KNOWN, [group("dp", 0, 1)]),
+        ((FIRST, FIRST), (SECOND, SECOND), 0, [group("dp", 0, 1)]),
+        (([7] * 10, [7] * 10), ([7] * 10, [7] * 10), SHUFFLES, [group("dp", 0, 1)]),
+        ((FIRST, SECOND), (FIRST, SECOND), SHUFFLES, [group("tp", 0, 1)]),
+        ((FIRST, SECOND), (FIRST, SECOND), SHUFFLES, [group("dp", 0, 1), group("cp", 0, 1, key="cp")]),
+    ],
+)
+def test_what_may_be_meant_is_no_finding(
+    first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], sampling: int, groups: Sequence[Group]
+) -> None:
+    """Shuffled passes, a sampler without or with unknown order, one batch, and axes whose ranks need the same batch."""
+    assert not found(first, second, sampling=sampling, groups=groups)

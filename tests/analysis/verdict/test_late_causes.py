@@ -1,0 +1,147 @@
+"""Causes of a late rank in their order: more work, what it waits for, where its Python stands, its host, its GPU."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.analysis.lockstep import ENOUGH, lockstep
+from tests.timeline.build import Row, timeline
+from traincope.analysis import Analysis, analyze
+from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode
+from traincope.analysis.verdict.losses.late_causes import (
+    BALANCE_ATTENTION,
+    BALANCE_TOKENS,
+    LACKS_CORE,
+    OWN_CODE,
+    SLOW_CLOCKS,
+    Evidence,
+    late_cause,
+)
+from traincope.analysis.verdict.losses.straggler_findings import sampled_findings
+from traincope.events import Kind, Phase, Usage, Work
+
+MS = 1_000_000
+STEP_NS = 91 * MS
+
+
+def counted(work: Mapping[Work, int]) -> list[Row]:
+    """FLOPs of step 1."""
+    at = 2 * STEP_NS - 1
+    return [
+        Row(kind=Kind.FLOPS, start_ns=at, end_ns=at, name="float32", phase=Phase.FORWARD, step=1, tag=kind, value=count)
+        for kind, count in work.items()
+    ]
+
+
+def waiting_for_cores(per_step_ns: int) -> list[Row]:
+    """Readings of a thread that runs equally long everywhere."""
+    growth = {Usage.CORE_WAIT: per_step_ns, Usage.MAJOR_FAULTS: 0, Usage.CPU_TIME: 40 * MS}
+    return [
+        Row(kind=Kind.USAGE, start_ns=at, end_ns=at, name=name, value=each * (at // STEP_NS))
+        for name, each in growth.items()
+        for at in range(0, ENOUGH * STEP_NS, 10 * STEP_NS)
+    ]
+
+
+def late(*, own: Sequence[Row] = (), others: Sequence[Row] = (), of: Phase = Phase.FORWARD) -> Analysis:
+    """Rank 1 of 3 takes 90 instead of 60 ms."""
+    work = [[60 * MS, 90 * MS, 60 * MS]] * ENOUGH
+    return analyze(timeline(*lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})))
+
+
+def cause(analysis: Analysis, *, line: SlowCode | None = None, clocks: str | None = None) -> tuple[str, str]:
+    """Evidence and advice for the only straggler."""
+    (straggler,) = analysis.stragglers.named
+    window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=() if line is None else (line,))
+    evidence = Evidence(
+        timeline=analysis.timeline,
+        stragglers=analysis.stragglers,
+        windows=(window,),
+        clocks={} if clocks is None else {1: clocks},
+    )
+    found = late_cause(straggler, evidence)
+    return found.evidence, found.advice
+
+
+def slow_line(peers_ns: int) -> SlowCode:
+    where = Line(site="train.py:31", function="Data.collate", called="time.sleep", module="", term="forward")
+    return SlowCode(rank=1, line=where, ns=30 * MS, peers_ns=peers_ns)
+
+
+def test_more_work_comes_before_the_host() -> None:
+    more, usual = {Work.MATMUL: 3_000_000_000}, {Work.MATMUL: 2_000_000_000}
+    analysis = late(own=[*counted(more), *waiting_for_cores(30 * MS)], others=[*counted(usual), *waiting_for_cores(MS)])
+    evidence, advice = cause(analysis)
+    assert evidence == "it has more work: 3.00 GFLOP a step, the others 2.00 GFLOP"
+    assert advice == BALANCE_TOKENS
+    (finding,) = (each for each in analysis.verdict if each.kind == "straggler")
+    assert finding.evidence.endswith(evidence)
+    assert "pidstat" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("tokens", "evidence", "advice"),
+    [(3, "1.50 times theirs", BALANCE_TOKENS), (2, "equal to theirs", BALANCE_ATTENTION)],
+)
+def test_the_tokens_decide_how_to_balance_it(tokens: int, evidence: str, advice: str) -> None:
+    own = counted({Work.MATMUL: 3_000_000, Work.IMPLIED: tokens * 100_000})
+    found = cause(late(own=own, others=counted({Work.MATMUL: 2_000_000, Work.IMPLIED: 200_000})))
+    assert evidence in found[0]
+    assert found[1] == advice
+
+
+def test_a_rank_with_equal_work_may_lack_a_core() -> None:
+    equal = counted({Work.MATMUL: 2_000_000})
+    analysis = late(own=[*equal, *waiting_for_cores(30 * MS)], others=[*equal, *waiting_for_cores(MS)])
+    evidence, advice = cause(analysis)
+    assert evidence == "its thread waits 30.0 ms a step for a core, the others' 1.0 ms"
+    assert advice.startswith(LACKS_CORE)
+
+
+def test_what_it_waits_for_comes_before_its_line_and_the_line_is_shown() -> None:
+    evidence, advice = cause(late(of=Phase.DATA_WAIT, own=counted({Work.MATMUL: 9})), line=slow_line(0))
+    assert evidence == (
+        "it waits for its data; its stacks show 30.0 ms a step in time.sleep at train.py:31 (Data.collate), "
+        "the others' 0.0 ms"
+    )
+    assert "DataLoader" in advice
+
+
+def test_a_line_of_this_rank_alone_comes_before_the_host() -> None:
+    starved = late(own=waiting_for_cores(30 * MS), others=waiting_for_cores(MS))
+    evidence, advice = cause(starved, line=slow_line(0))
+    assert (evidence.startswith("its stacks show 30.0 ms"), advice) == (True, OWN_CODE)
+    evidence, advice = cause(starved, line=slow_line(20 * MS))
+    assert "train.py:31" in evidence
+    assert advice.startswith(LACKS_CORE)
+
+
+def test_slow_clocks_come_last() -> None:
+    assert cause(late(), clocks="its GPU's clock is low") == ("its GPU's clock is low", SLOW_CLOCKS)
+    starved = late(own=waiting_for_cores(30 * MS), others=waiting_for_cores(MS))
+    assert cause(starved, clocks="its GPU's clock is low")[1].startswith(LACKS_CORE)
+
+
+def test_without_a_cause_the_next_look_is_advised() -> None:
+    evidence, advice = cause(late(of=Phase.NONE))
+    assert evidence == "no probe covers what it does"
+    assert advice.startswith("`traincope profile RUN --stacks 1 0` names the line while it trains.")
+
+
+@pytest.mark.parametrize(("work", "peers_ns", "ranks"), [(90, 0, [1]), (90, 20 * MS, []), (60, 0, [])])
+def test_samples_name_a_rank_that_too_few_steps_with_detail_cannot_name(
+    work: int, peers_ns: int, ranks: list[int]
+) -> None:
+    """16 steps of 91 ms. In the line, rank 1 takes 30 ms; its peers stand there too, or do not wait, in the others."""
+    steps = [[60 * MS, work * MS, 60 * MS]] * 16
+    analysis = analyze(timeline(*lockstep(steps, transfer_ns=91 * MS - work * MS)))
+    assert analysis.stragglers.named == ()
+    window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=(slow_line(peers_ns),))
+    evidence = Evidence(timeline=analysis.timeline, stragglers=analysis.stragglers, windows=(window,), clocks={})
+    found = [finding for _, finding in sampled_findings(evidence, analysis.ledger)]
+    assert [rank for finding in found for rank in finding.ranks] == ranks
+    for finding in found:
+        assert finding.estimated_gain_ratio == pytest.approx(30 / 91)
+        assert finding.evidence.startswith(
+            "in steps 8 to 13 the others wait for rank 1, which does work that they do not do: its stacks show 30.0 ms"
+        )

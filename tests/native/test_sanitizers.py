@@ -1,0 +1,28 @@
+"""The library's data under ThreadSanitizer, AddressSanitizer and UBSan: threads record while segments come and go."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from traincope.native.build import find_compiler
+from traincope.native.installed import SOURCES
+
+PROGRAM = Path(__file__).parent / "stress.cpp"
+
+
+def compiled(source: Path, out: Path, sanitizer: str) -> subprocess.CompletedProcess[str]:
+    command = [str(find_compiler()), "-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", f"-I{SOURCES}", "-pthread"]
+    return subprocess.run([*command, str(source), "-o", str(out)], capture_output=True, text=True)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler is installed")
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_threads_that_record_while_segments_are_freed(tmp_path: Path, sanitizer: str) -> None:
+    (tmp_path / "empty.cpp").write_text("int main() {}")
+    if compiled(tmp_path / "empty.cpp", tmp_path / "empty", sanitizer).returncode:
+        pytest.skip(f"this compiler has no {sanitizer} sanitizer")
+    built = compiled(PROGRAM, tmp_path / "stress", sanitizer)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(tmp_path / "stress")], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

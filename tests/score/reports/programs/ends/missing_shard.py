@@ -1,0 +1,54 @@
+"""A file of the data is missing on the node of one rank. The reader wraps the error."""
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 40
+
+
+def batch(rank: int, step: int, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(size, 64, generator=generator), torch.randint(0, 8, (size,), generator=generator)
+
+
+class DataError(Exception):
+    """The dataset cannot be read."""
+
+
+def read_shard(rank: int, step: int) -> None:
+    name = "/nonexistent/shard-00007.tar" if (rank, step) == (1, 28) else os.devnull
+    try:
+        with open(name, "rb") as shard:
+            shard.read(1)
+    except OSError as error:
+        raise DataError(f"sample {step} of the stream failed") from error
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    _set_pg_timeout(timedelta(seconds=20))
+    with open(f"{os.environ['LOSS_OUT']}.{rank}", "w") as losses:
+        for step in range(STEPS):
+            read_shard(rank, step)
+            inputs, targets = batch(rank, step)
+            loss = cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(loss.item().hex(), file=losses, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""FSDP2 by block with clipping, and a sharded checkpoint of all ranks in the middle."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+
+STEPS = 40
+
+
+def batch(rank: int, step: int, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(size, 64, generator=generator), torch.randint(0, 8, (size,), generator=generator)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(64, 128), *[nn.Sequential(nn.Linear(128, 128), nn.ReLU()) for _ in range(3)], nn.Linear(128, 8)
+    )
+    for block in model:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with open(f"{os.environ['LOSS_OUT']}.{rank}", "w") as losses:
+        for step in range(STEPS):
+            inputs, targets = batch(rank, step)
+            loss = cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            print(loss.item().hex(), file=losses, flush=True)
+            if step == 20:
+                torch.save(model.state_dict(), f"shard-{rank}.pt")
+                dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

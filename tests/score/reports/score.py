@@ -1,0 +1,112 @@
+"""Score of verdicts about programs that are built from public reports.
+
+`python -m tests.score.reports.score [NAME ...] [--jobs N] [--keep FOLDER] [--first] [--again]`. Each program runs bare
+and recorded by `traincope run`, and the verdict's first finding is compared with its truth. A score of all programs is
+written into the page, of one commit, next to the score of their first run. With names, nothing is written.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG
+from tests.score.reports.page import FIRST, PAGE, ROOT, lines
+from tests.score.reports.running import Outcome, is_wrong, judge
+from tests.score.reports.truths import Truth, truths
+from tests.written import UncommittedError, commit, write_table
+
+NEEDED_RIGHT = 0.8
+KEPT = ROOT / "traincope_runs" / "score-reports"
+"""Bare ends of programs, graded rows of each commit, and run directories."""
+
+
+def main() -> int:
+    options = _options()
+    every = truths()
+    chosen = [truth for truth in every if not options.names or truth.name in options.names]
+    unknown = set(options.names) - {truth.name for truth in every}
+    if unknown:
+        print(f"no program has the name {', '.join(sorted(unknown))}; they are {', '.join(t.name for t in every)}")
+        return 2
+    try:
+        measured = commit(ROOT, but=PAGE) if not options.names else ""
+        outcomes = _judged(chosen, measured, options)
+        if measured and commit(ROOT, but=PAGE) != measured:
+            raise UncommittedError("the commit changed while the programs ran")
+    except UncommittedError as error:
+        print(f"nothing is written: {error}", file=sys.stderr)
+        return 2
+    _print_score(outcomes)
+    if options.first:
+        grades = {outcome.name: outcome.grade.split(":")[0] for outcome in outcomes}
+        document = {"commit": measured, "date": date.today().isoformat(), "grades": grades}
+        FIRST.write_text(json.dumps(document, indent=1) + "\n")
+    if measured:
+        write_table(PAGE, "report-score", lines(chosen, outcomes, measured), by="make score-reports")
+    return int(not passes([outcome.grade for outcome in outcomes]))
+
+
+def passes(grades: Sequence[str]) -> bool:
+    """Return whether a score is good enough: none is wrong, and enough are right."""
+    return not any(grade.startswith(WRONG) for grade in grades) and grades.count(RIGHT) >= NEEDED_RIGHT * len(grades)
+
+
+def _judged(chosen: Sequence[Truth], measured: str, options: argparse.Namespace) -> list[Outcome]:
+    """Outcomes in the order of the programs. Rows of the same commit are kept, so that an interrupted score goes on."""
+    path = KEPT / f"rows-{measured}.jsonl"
+    kept = dict(_rows(path)) if measured and not options.again else {}
+
+    def one(truth: Truth) -> Outcome:
+        if truth.name in kept:
+            return kept[truth.name]
+        began = time.monotonic()
+        outcome = judge(truth, keep=options.keep, bare=KEPT / "bare")
+        print(f"{outcome.grade:8} {truth.name} ({time.monotonic() - began:.0f} s): {outcome.finding[:300]}", flush=True)
+        if measured:
+            KEPT.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as rows:
+                rows.write(json.dumps({**asdict(outcome), "run": str(outcome.run)}) + "\n")
+        if outcome.grade == RIGHT:
+            shutil.rmtree(outcome.run, ignore_errors=True)
+        return outcome
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return list(pool.map(one, chosen))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Outcome]]:
+    for line in path.read_text().splitlines() if path.exists() else ():
+        fields = json.loads(line)
+        yield fields["name"], Outcome(**{**fields, "run": Path(fields["run"])})
+
+
+def _print_score(outcomes: Sequence[Outcome]) -> None:
+    grades = [outcome.grade for outcome in outcomes]
+    counts = Counter(grade.split(":")[0] for grade in grades)
+    print(", ".join(f"{counts[grade]} {grade}" for grade in (RIGHT, PARTLY, UNKNOWN, WRONG)), f"of {len(grades)}")
+    for outcome in outcomes:
+        if is_wrong(outcome):
+            print(f"{outcome.name}: {outcome.grade}: {outcome.finding}; {outcome.run}")
+    print("passed" if passes(grades) else f"FAILED: {NEEDED_RIGHT:.0%} right and none wrong are needed")
+
+
+def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs; without names, all")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
+    parser.add_argument("--keep", type=Path, default=KEPT / "runs", help="folder of the runs that are not right")
+    parser.add_argument("--first", action="store_true", help="keep this as the score of the first run")
+    parser.add_argument("--again", action="store_true", help="run also what ran at this commit")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The score of programs from public reports: how it grades, what it covers, and three of the programs."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG, Finding, grade, has_changed
+from tests.score.reports.page import PAGE
+from tests.score.reports.running import judge
+from tests.score.reports.score import passes
+from tests.score.reports.truths import HEALTHY, PROGRAMS, Truth, truths
+from tests.written import written_table
+
+OURS = {truth.name: truth for truth in truths() if truth.item != "given"}
+ITEMS = "ABCDEFGHIJK"
+QUICK = ("segfault_in_decoder", "two_groups")
+
+
+def finding(kind: str = "straggler", ranks: tuple[int, ...] = (1,), **fields: object) -> Finding:
+    return {"kind": kind, "ranks": list(ranks), "confidence": "high", "evidence": "", "advice": ""} | fields
+
+
+def truth(**fields: object) -> Truth:
+    return Truth(**{"name": "one", "program": Path("one.py"), "nproc": 2, "ranks": (1,), "words": "save"} | fields)
+
+
+LOAD = finding("host_shortage", (), evidence="other processes keep 2.0 of its 2 cores busy")
+UNSURE = finding("hang", confidence="unknown", evidence="save")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected", "known"),
+    [
+        ([finding(evidence="it saves")], RIGHT, truth()),
+        ([finding(evidence="it is late")], PARTLY, truth()),
+        ([finding(ranks=(0,), evidence="it saves")], WRONG, truth()),
+        ([finding(ranks=(0, 1), evidence="it saves")], WRONG, truth()),
+        ([finding("data_bound", (), evidence="it saves")], UNKNOWN, truth()),
+        ([UNSURE], UNKNOWN, truth()),
+        ([UNSURE], RIGHT, truth(unknown_ok=True)),
+        ([], WRONG, truth()),
+        ([finding(evidence="it saves; see pidstat")], WRONG, truth(forbid_words="pidstat")),
+        ([finding("killed_rank", evidence="it saves")], WRONG, truth(forbid_kind="killed")),
+        ([finding(evidence="it saves")], PARTLY, truth(kind="memory")),
+        ([finding("data_bound", ()), finding(evidence="it saves")], UNKNOWN, truth()),
+        ([finding("data_bound", ()), finding(evidence="it saves")], RIGHT, truth(top=2)),
+        ([finding("data_bound", (), advice="save less")], RIGHT, truth(ranks=())),
+        ([finding("data_bound", ())], PARTLY, truth(ranks=())),
+        ([finding(evidence="it saves")], WRONG, truth(ranks=())),
+        ([LOAD, finding(evidence="it saves")], RIGHT, truth()),
+        ([LOAD, finding(ranks=(0,), evidence="it saves")], WRONG, truth()),
+        ([LOAD, finding("data_bound", (), evidence="it saves")], RIGHT, truth(ranks=(), words="busy")),
+        ([LOAD], UNKNOWN, truth()),
+        ([finding("memory_growth", (1,))], RIGHT, truth(ranks=(), words="")),
+    ],
+)
+def test_right_needs_the_culprits_and_their_cause(verdict: list[Finding], expected: str, known: Truth) -> None:
+    assert grade(verdict, known) == expected
+
+
+@pytest.mark.parametrize(("stated", "expected"), [(0.3, RIGHT), (0.24, RIGHT), (0.37, PARTLY), (None, PARTLY)])
+def test_a_gain_may_be_off_by_a_fifth(stated: float | None, expected: str) -> None:
+    verdict = [finding(evidence="it saves", estimated_gain_ratio=stated)]
+    assert grade(verdict, truth(gain=True), gain=0.3) == expected
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changed"),
+    [({"loss.0": "1\n2\n"}, False), ({"loss.0": "1\n"}, False), ({"loss.0": "1\n3\n"}, True), ({}, False)],
+)
+def test_a_loss_that_differs_is_a_change(recorded: dict[str, str], changed: bool) -> None:
+    """A rank that another one stops writes its losses up to then."""
+    assert has_changed({"loss.0": "1\n2\n"}, recorded) == changed
+
+
+def test_a_score_passes_with_four_fifths_right_and_none_wrong() -> None:
+    assert passes([RIGHT] * 4 + [PARTLY])
+    assert not passes([RIGHT] * 7 + [PARTLY] * 2)
+    assert not passes([RIGHT] * 9 + [f"{WRONG}: the training changed"])
+
+
+def test_every_program_has_a_truth_and_every_item_has_a_program() -> None:
+    assert {truth.program for truth in OURS.values()} == set(PROGRAMS.glob("*/*.py"))
+    items = Counter(truth.item for truth in OURS.values())
+    assert set(items) == {*ITEMS, HEALTHY}
+    assert items[HEALTHY] >= 6
+    assert items.total() - items[HEALTHY] >= 30
+    assert {truth.nproc for truth in OURS.values()} == {2, 3, 4}
+    assert [truth.name for truth in OURS.values() if truth.item != HEALTHY and "#" not in truth.thread] == []
+
+
+def test_the_page_is_as_the_command_wrote_it() -> None:
+    table = "\n".join(written_table(PAGE, "report-score"))
+    assert [name for name in OURS if f"|{name.replace('_', ' ')}" not in table] == []
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_program_gets_the_right_verdict(name: str, tmp_path: Path) -> None:
+    outcome = judge(OURS[name], keep=tmp_path, bare=tmp_path / "bare")
+    assert outcome.grade == RIGHT, outcome

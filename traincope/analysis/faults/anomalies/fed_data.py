@@ -1,0 +1,92 @@
+"""Data of one attempt that is fed in the same order in every pass, or the same on every rank."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.arrays import Ints
+from traincope.events import SamplerTrait
+from traincope.store import RankBatches
+from traincope.timeline import Timeline
+from traincope.topology import REPLICA_AXES, SHARD_AXES
+
+ENOUGH = 8
+"""Number of different batches from which equal ones are no chance, and no test with one batch."""
+DATA_AXES = frozenset({*REPLICA_AXES, *SHARD_AXES, "dp_shard", "world"})
+"""Axes whose ranks train on different data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameOrder:
+    """A shuffling sampler that gave several passes the same order."""
+
+    ranks: tuple[int, ...]
+    passes: int
+    batches: int
+    """Batches of one pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameBatches:
+    """Ranks that train on the same batches although they average their gradients."""
+
+    ranks: tuple[int, ...]
+    batches: int
+    """Number of compared batches."""
+    divides: bool
+    """A sampler that divides the data gave them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedData:
+    same_order: SameOrder | None
+    same_batches: SameBatches | None
+
+
+def fed_data(timeline: Timeline) -> FedData:
+    """Compare the batches of the last attempt: passes of a rank, and ranks."""
+    imported = timeline.run.info.imported or not timeline.ranks
+    batches = {} if imported else timeline.run.batches(timeline.run.ranks[0].attempt)
+    read = {rank: each for rank, each in batches.items() if each.complete and each.unread is None}
+    return FedData(same_order=_same_order(read), same_batches=_same_batches(timeline, read))
+
+
+def _same_order(batches: Mapping[int, RankBatches]) -> SameOrder | None:
+    found = {rank: passes for rank, each in batches.items() if len(passes := [*_passes(each)]) > 1}
+    ranks = tuple(
+        sorted(rank for rank, passes in found.items() if all(np.array_equal(passes[0], other) for other in passes))
+    )
+    if not ranks or ranks != tuple(sorted(batches)):
+        return None
+    return SameOrder(
+        ranks=ranks,
+        passes=min(len(found[rank]) for rank in ranks),
+        batches=len(found[ranks[0]][0]),
+    )
+
+
+def _passes(batches: RankBatches) -> Iterator[Ints]:
+    """Complete passes of shuffling samplers, with enough different batches."""
+    for number in dict.fromkeys(batches.iterator[batches.ends_pass].tolist()):
+        own = batches.iterator == number
+        fed = batches.fingerprints[own]
+        if (batches.sampler[own] & SamplerTrait.SHUFFLES).all() and _different(fed):
+            yield fed
+
+
+def _different(fed: Ints) -> bool:
+    return len(np.unique(fed)) >= ENOUGH
+
+
+def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> SameBatches | None:
+    """Only where all ranks are replicas, or shards of one: ranks of other axes need the same batch."""
+    axes = {group.axis for rank in timeline.ranks for group in rank.groups if len(group.ranks) > 1}
+    if len(batches) < 2 or len(batches) < len(timeline.ranks) or not axes & (DATA_AXES - {"world"}) or axes - DATA_AXES:
+        return None
+    shared = min(len(each.fingerprints) for each in batches.values())
+    first, *others = (each.fingerprints[:shared] for each in batches.values())
+    if not _different(first) or not all(np.array_equal(first, other) for other in others):
+        return None
+    divides = any(bool((each.sampler & SamplerTrait.DIVIDES).any()) for each in batches.values())
+    return SameBatches(ranks=tuple(sorted(batches)), batches=shared, divides=divides)

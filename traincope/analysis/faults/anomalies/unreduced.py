@@ -1,0 +1,136 @@
+"""Gradients that no collective reduces before the optimizer uses them: replicas of the model drift apart.
+
+Only what steps with detail show counts, and only if it is the same in all of them and on every rank.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from traincope.analysis.communication.call_sites import Messages, RankCalls
+from traincope.events import BLOCK_STEPS, Element, Flag, Kind, MemoryMeasure, Phase
+from traincope.timeline import RankTimeline, Timeline
+
+ENOUGH_STEPS = 3
+"""Steps with detail from which a missing reduction is no exception."""
+MANY_STEPS = 12
+"""The same where torch's own counts do not show it: more than one window, so that rare averages are seen."""
+ALMOST_ALL = 0.95
+"""Share of the gradients' bytes from which all of them are reduced: the bytes are those of one sample."""
+LEAST = 0.05
+"""Share of the gradients' bytes below which messages between backward and optimizer are something else."""
+DDP_AXIS, WRAPPER, NO_RULE = "dp", "wrapper", "none"
+ALL_TO_ALL = "all_to_all"
+HALF = (Element.BFLOAT16, Element.FLOAT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreducedGradients:
+    num_steps: int
+    """Steps with detail, on each rank."""
+    by_ddp: bool
+    """The model is DDP's. It reduces all gradients, or none."""
+    gradient_bytes: int | None
+    """Bytes of one rank's gradients; None if they were not measured."""
+    reduced_bytes: int
+    """Bytes that the collectives of one step could have reduced."""
+    counted: bool
+    """torch's own counts of the whole run show it too: there were fewer collectives than steps."""
+
+
+def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> UnreducedGradients | None:
+    """Find gradients without a reduction; None if all are reduced, or if the records do not show that."""
+    steps = min((rank.num_steps for rank in calls), default=0)
+    if len(calls) < 2 or steps < ENOUGH_STEPS or not all(map(_trains, timeline.ranks)):
+        return None
+    by_ddp = all(_of_ddp(rank) for rank in timeline.ranks)
+    gradients = [_gradient_bytes(rank) for rank in timeline.ranks]
+    known = None if None in gradients else min(each for each in gradients if each is not None)
+    reduced = max(round(_full_bytes(rank.messages) / rank.num_steps) for rank in calls)
+    found = UnreducedGradients(
+        num_steps=steps,
+        by_ddp=by_ddp,
+        gradient_bytes=known,
+        reduced_bytes=reduced,
+        counted=by_ddp and _issued_less_than_steps(timeline),
+    )
+    if by_ddp:
+        seen = found.counted or steps >= MANY_STEPS or _issued_no_more(timeline, calls)
+        return found if reduced <= LEAST * (known or 0) and seen else None
+    if known is None or not all(_by_hand(rank) for rank in timeline.ranks) or any(map(_is_spread, calls)):
+        return None
+    return found if LEAST * known < reduced < ALMOST_ALL * known else None
+
+
+def _trains(rank: RankTimeline) -> bool:
+    """Return whether it had backward and optimizer phases, and no pipeline."""
+    phases = rank.main["phase"][rank.main["kind"] == Kind.PHASE]
+    piped = bool((rank.main["kind"] == Kind.ACTION).any())
+    return not piped and all((phases == phase).any() for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
+
+
+def _of_ddp(rank: RankTimeline) -> bool:
+    return any(g.axis == DDP_AXIS and g.rule == WRAPPER and len(g.ranks) > 1 for g in rank.groups) and _one_axis(rank)
+
+
+def _by_hand(rank: RankTimeline) -> bool:
+    """Return whether its only group is the world, which no wrapper uses: it reduces gradients by hand."""
+    return _one_axis(rank) and all(group.rule == NO_RULE for group in rank.groups)
+
+
+def _is_spread(rank: RankCalls) -> bool:
+    """Return whether ranks hold parts of the model, e.g. experts, with gradients of their own: they exchange tokens or
+    activations.
+    """
+    return any(sent.operation == ALL_TO_ALL or sent.phase is Phase.FORWARD for sent in rank.messages)
+
+
+def _one_axis(rank: RankTimeline) -> bool:
+    return len({group.key for group in rank.groups if len(group.ranks) > 1}) == 1
+
+
+def _issued_less_than_steps(timeline: Timeline) -> bool:
+    """Return whether torch counted fewer collectives than steps on each rank. Some ranks may have no count."""
+    steps = {rank.rank: len(rank.steps) for rank in timeline.ranks}
+    issued = {rank.rank: rank.info.issued_collectives for rank in timeline.run.ranks}
+    return all(issued.get(rank) and sum(issued[rank].values()) < count for rank, count in steps.items())
+
+
+def _issued_no_more(timeline: Timeline, calls: Sequence[RankCalls]) -> bool:
+    """Return whether steps without detail issued no more collectives than those with detail, by torch's count of the
+    whole run: they reduced nothing either.
+    """
+    usual = {rank.rank: sum(sent.num_messages for sent in rank.messages) / rank.num_steps for rank in calls}
+    issued = {rank.rank: sum(rank.info.issued_collectives.values()) for rank in timeline.run.ranks}
+    return all(
+        rank.rank in usual and 0 < issued[rank.rank] <= _recorded(rank) + usual[rank.rank] * _num_unseen(rank)
+        for rank in timeline.ranks
+    )
+
+
+def _recorded(rank: RankTimeline) -> int:
+    """Number of collectives in the records, without messages between two ranks."""
+    return sum(
+        int(np.count_nonzero((records["kind"] == Kind.COLLECTIVE) & (records["flags"] & Flag.POINT_TO_POINT == 0)))
+        for records in rank.threads.values()
+    )
+
+
+def _num_unseen(rank: RankTimeline) -> int:
+    """Number of steps in blocks that have no recorded collective."""
+    seen = set(rank.of_kind(Kind.COLLECTIVE)["window"].tolist())
+    return sum(step.number // BLOCK_STEPS * BLOCK_STEPS not in seen for step in rank.steps)
+
+
+def _gradient_bytes(rank: RankTimeline) -> int | None:
+    records = rank.of_kind(Kind.MEMORY)
+    numbers = [at for at, name in enumerate(rank.names) if name == MemoryMeasure.GRADIENTS]
+    values = records["value"][np.isin(records["name"], numbers)]
+    return int(values.max()) if len(values) and values.max() > 0 else None
+
+
+def _full_bytes(messages: Sequence[Messages]) -> int:
+    """Bytes outside of forwards. Messages of 16 bits stand for gradients of 32."""
+    sent = [each for each in messages if each.phase not in (Phase.FORWARD, Phase.RECOMPUTE, Phase.OBJECTS)]
+    return sum(each.num_bytes * (2 if each.element in HALF else 1) for each in sent)

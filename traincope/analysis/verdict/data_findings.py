@@ -1,0 +1,78 @@
+"""Findings about the order of the data: after a restart, from pass to pass, and between ranks."""
+
+from collections.abc import Iterator
+
+from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
+from traincope.analysis.faults.anomalies.fed_data import FedData
+from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.timeline import Timeline
+
+WRONG = {
+    Order.FED_AGAIN: "data were fed again after a restart",
+    Order.SKIPPED: "data were skipped after a restart",
+    Order.REORDERED: "data came in another order after a restart",
+}
+AFTER_A_RESTART = (
+    "Restore the sampler with the state: call sampler.set_epoch(epoch) for the epoch of its step first, then skip only "
+    "the batches of this epoch that the state has had."
+)
+EVERY_EPOCH = "Call sampler.set_epoch(epoch) before each pass, also before the first one after a restart."
+DIVIDE = "Give the DataLoader a DistributedSampler, or let an IterableDataset yield only the part of its rank."
+DIVIDES = "Give each rank its own rank and the number of ranks: the sampler got the same rank on all of them."
+
+
+def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | None) -> Iterator[Finding]:
+    """One finding for each kind of wrong order."""
+    everyone = tuple(rank.rank for rank in timeline.ranks)
+    for each in () if order is None else order.continuations:
+        if each.order in WRONG:
+            yield _finding(
+                everyone,
+                each.ranks,
+                evidence=f"{WRONG[each.order]}: {each.what}",
+                advice=AFTER_A_RESTART,
+                steps=tuple(step for step in (each.first_step, each.last_step) if step is not None),
+            )
+    if fed is not None and fed.same_batches is not None:
+        same = fed.same_batches
+        yield _finding(
+            everyone,
+            same.ranks,
+            evidence=(
+                f"all {len(same.ranks)} ranks are fed the same batches ({same.batches:,} were compared), "
+                "so averaging their gradients adds nothing: the job trains on the data of one rank"
+            ),
+            advice=DIVIDES if same.divides else DIVIDE,
+        )
+    if fed is not None and fed.same_order is not None:
+        passes = fed.same_order
+        yield _finding(
+            everyone,
+            passes.ranks,
+            evidence=(
+                f"{passes.passes} passes had their {passes.batches:,} batches in the "
+                "same order, although the sampler shuffles: set_epoch was not called"
+            ),
+            advice=EVERY_EPOCH,
+            confidence=MEDIUM,
+        )
+
+
+def _finding(
+    everyone: tuple[int, ...],
+    ranks: tuple[int, ...],
+    *,
+    evidence: str,
+    advice: str,
+    steps: tuple[int, ...] = (),
+    confidence: str = HIGH,
+) -> Finding:
+    return Finding(
+        kind=FindingKind.DATA_ORDER,
+        ranks=() if ranks == everyone else ranks,
+        steps=steps,
+        confidence=confidence,
+        evidence=evidence,
+        advice=advice,
+    )

@@ -1,0 +1,201 @@
+"""Cause of a late rank: the tests of CAUSES in their order. The first that explains enough decides the advice.
+
+docs/causes.md lists the same order for people.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
+from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
+from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.stragglers.own_work import place
+from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
+from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
+from traincope.events import Work
+from traincope.timeline import Timeline
+from traincope.units import flops
+
+SHARE = 0.5
+"""Smallest share of the lateness that a cause must explain. Ours."""
+
+WAITS = {
+    "data_wait": (
+        "it waits for its data",
+        "Compare that rank's data shard, file system and number of DataLoader workers with the other ranks'.",
+    ),
+    "gc": ("it collects garbage", HOST_LOSSES["gc"][1]),
+    "checkpoint_stall": ("it saves or loads checkpoints", HOST_LOSSES["checkpoint_stall"][1]),
+    "compile": ("it compiles", HOST_LOSSES["compile"][1]),
+}
+"""Ledger term of a straggler's longer work -> (what the rank does, advice)."""
+BALANCE_TOKENS = (
+    "Give every rank as many tokens (pack or bucket sequences by length, batches of equal size), layers and experts"
+)
+BALANCE_ATTENTION = (
+    "Balance the products that depend on the position or the length: split sequences for context parallelism in zigzag "
+    "or striped chunks, and batches by squared lengths"
+)
+OWN_CODE = "Let every rank do a part of this work, do it less often, or move it to another thread or process"
+LACKS_CORE = "Find what else runs on its cores (`pidstat -t 1` on its host). Give each rank cores of its own"
+FEWER_THREADS = ", and no more threads than cores (OMP_NUM_THREADS)"
+LACKS_MEMORY = (
+    "Free memory on its host (`free -h`): its pages come back from a disk. Also look at data that is read through mmap."
+)
+SLOW_CLOCKS = "Check power and cooling of that GPU (nvidia-smi -q), and replace it if its clocks stay low."
+UNKNOWN_WORK = (
+    "Look for work that only this rank does in that phase (hooks, logging, longer inputs), for other processes on its "
+    "cores, and for slower clocks of its GPU (nvidia-smi -q)."
+)
+UNCOVERED = (
+    "no probe covers what it does",
+    "Wrap work that only this rank does (data, logging, metrics) in traincope.span(), and stop other jobs on its host.",
+)
+SAMPLE = "`traincope profile RUN --stacks {rank} {peer}` names the line while it trains. "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known about late ranks beyond the ledger."""
+
+    timeline: Timeline
+    stragglers: Stragglers
+    windows: Sequence[SampledWindow] = ()
+    clocks: Mapping[int, str]
+    """Rank -> evidence that its GPU's clocks were slow."""
+
+    def peers(self, rank: int) -> list[int]:
+        """Ranks of its stage, on the same mesh axes, that are not late."""
+        places = {each.rank: place(each) for each in self.timeline.ranks}
+        late = {straggler.rank for straggler in self.stragglers.named}
+        return [other for other, found in places.items() if found == places[rank] and other not in late]
+
+    def slow_line(self, rank: int) -> SlowCode | None:
+        """The line in which its stacks were most above its peers'."""
+        found = [code for window in self.windows for code in window.slow if code.rank == rank]
+        return max(found, key=lambda code: code.ns - code.peers_ns, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateCause:
+    """Cause of a lateness: what was seen, and what to do."""
+
+    evidence: str
+    advice: str
+
+
+def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
+    """Return the first cause that explains the lateness. A line that its stacks show is in the evidence in any case."""
+    found = next((cause for test in CAUSES if (cause := test(straggler, evidence)) is not None), None)
+    line = evidence.slow_line(straggler.rank)
+    if found is None:
+        found = _unknown(straggler, evidence, sampled=line is not None)
+    if line is None or (shown := where(line)) in found.evidence:
+        return found
+    return LateCause(evidence="; ".join(filter(None, (found.evidence, shown))), advice=found.advice)
+
+
+def where(code: SlowCode) -> str:
+    """Return `its stacks show 60.1 ms a step in time.sleep at train.py:31 (Block.forward), the others' 0.0 ms`."""
+    called = f"{code.line.called} at " if code.line.called else ""
+    return (
+        f"its stacks show {code.ns / 1e6:.1f} ms a step in {called}{code.line.site} ({code.line.function}), "
+        f"the others' {code.peers_ns / 1e6:.1f} ms"
+    )
+
+
+def _more_work(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """More FLOPs than its peers, in proportion to its longer compute."""
+    if straggler.cause not in (*COMPUTE, UNATTRIBUTED):
+        return None
+    timelines = {rank.rank: rank for rank in evidence.timeline.ranks}
+    own = counted_flops(timelines[straggler.rank])
+    others = [each for rank in evidence.peers(straggler.rank) if (each := counted_flops(timelines[rank])) is not None]
+    if own is None or not others:
+        return None
+    own_flops, peer_flops = _executed(own), float(median(map(_executed, others)))
+    own_ns, peer_ns = (sum(getattr(term, name) for term in straggler.terms) for name in ("own_ns", "peers_ns"))
+    if not peer_flops or (own_flops / peer_flops - 1) * peer_ns < SHARE * (own_ns - peer_ns):
+        return None
+    own_tokens, peer_tokens = _implied(own), float(median(map(_implied, others)))
+    by_tokens = own_tokens - peer_tokens >= SHARE * (own_flops - peer_flops) * (peer_tokens / peer_flops)
+    known = bool(own_tokens and peer_tokens)
+    tokens = ""
+    if known:
+        ratio = f"{own_tokens / peer_tokens:.2f} times" if by_tokens else "equal to"
+        tokens = f"; its tokens x parameters are {ratio} theirs"
+    return LateCause(
+        evidence=f"it has more work: {flops(own_flops)} a step, the others {flops(peer_flops)}{tokens}",
+        advice=BALANCE_TOKENS if by_tokens or not known else BALANCE_ATTENTION,
+    )
+
+
+def _executed(counted: CountedFlops) -> float:
+    return sum(counted.executed().values())
+
+
+def _implied(counted: CountedFlops) -> float:
+    """FLOPs that follow from parameters and tokens alone."""
+    return sum(count for (_, work, _), count in counted.flops.items() if work is Work.IMPLIED)
+
+
+def _awaited(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """Data, saves, collections or compilations."""
+    if straggler.cause not in WAITS:
+        return None
+    does, advice = WAITS[straggler.cause]
+    own = [rank for rank in evidence.timeline.ranks if rank.rank == straggler.rank]
+    if straggler.cause == "data_wait" and loads_itself(own):
+        does = f"{does}; {MADE_HERE}"
+    if straggler.cause in HOST_LOSSES:
+        advice = host_advice(straggler.cause, evidence.timeline, (straggler.rank,))
+    return LateCause(evidence=does, advice=advice)
+
+
+def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """A line in which its Python stands, and its peers' does not. A line in which all stand may only run slower."""
+    line = evidence.slow_line(straggler.rank)
+    if line is None or not line.is_its_own or line.ns - line.peers_ns < SHARE * straggler.late_ns:
+        return None
+    return LateCause(evidence=where(line), advice=OWN_CODE)
+
+
+def _host(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """Cores or memory that its thread lacks, by the kernel's counts."""
+    usage = straggler.usage
+    if usage is not None and straggler.lacks_core:
+        one_thread = evidence.timeline.run.info.environment.get("OMP_NUM_THREADS") == "1"
+        return LateCause(
+            evidence=(
+                f"its thread waits {usage.core_wait_ns / 1e6:.1f} ms a step for a core, "
+                f"the others' {usage.peers_core_wait_ns / 1e6:.1f} ms"
+            ),
+            advice=f"{LACKS_CORE}{'' if one_thread else FEWER_THREADS}.",
+        )
+    if usage is not None and straggler.lacks_memory:
+        return LateCause(
+            evidence=(
+                f"its thread waits for {usage.major_faults:,.0f} pages a step from a disk, "
+                f"the others' for {usage.peers_major_faults:,.0f}"
+            ),
+            advice=LACKS_MEMORY,
+        )
+    return None
+
+
+def _gpu(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """A clock of its GPU that is slower than the others', where its compute is longer."""
+    clocks = evidence.clocks.get(straggler.rank)
+    return None if clocks is None else LateCause(evidence=clocks, advice=SLOW_CLOCKS)
+
+
+CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (_more_work, _awaited, _own_code, _host, _gpu)
+"""The order of causes."""
+
+
+def _unknown(straggler: Straggler, evidence: Evidence, *, sampled: bool) -> LateCause:
+    does, advice = UNCOVERED if straggler.cause == UNATTRIBUTED else ("", UNKNOWN_WORK)
+    peers = evidence.peers(straggler.rank)
+    sample = "" if sampled or not peers else SAMPLE.format(rank=straggler.rank, peer=peers[0])
+    return LateCause(evidence=does, advice=sample + advice)

@@ -1,0 +1,121 @@
+"""Findings about hosts on which the ranks lack cores or memory: what is short, why, and what then cannot be judged."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
+from traincope.analysis.ledger.host_shortages import MIN_OTHERS, HostShortage, ShortageCause
+from traincope.analysis.verdict.findings import Finding, FindingKind, Weighted, percent, with_gain
+from traincope.units import count, numbers
+
+ADVICE = {
+    ShortageCause.BOUND_CORES: (
+        "Bind each rank to cores of its own: look for taskset, numactl, os.sched_setaffinity and the binding of the "
+        "launcher. `taskset -cp PID` shows the cores of a process"
+    ),
+    ShortageCause.CPU_QUOTA: (
+        "Raise the CPU limit of the container (Kubernetes: resources.limits.cpu; docker run --cpus) to a core for each "
+        "rank and each DataLoader worker"
+    ),
+    ShortageCause.CORES: "Start no more ranks on a host than it has cores, and leave cores to DataLoader workers",
+    ShortageCause.OTHER_PROCESSES: (
+        "Stop the other processes (`top` shows them), or give the ranks cores of their own. If they are DataLoader "
+        "workers, use fewer"
+    ),
+    ShortageCause.OWN_THREADS: "Use no more threads than cores (OMP_NUM_THREADS), and fewer DataLoader workers",
+    ShortageCause.UNKNOWN: "Find the threads that use the cores (`pidstat -t 1`), and give each rank cores of its own",
+    ShortageCause.MEMORY: (
+        "Free memory on the host (`free -h`), or raise the memory limit of the container: pages come back from a disk. "
+        "Also look at data that is read through mmap"
+    ),
+}
+SURE = (ShortageCause.BOUND_CORES, ShortageCause.CPU_QUOTA, ShortageCause.CORES, ShortageCause.OTHER_PROCESSES)
+"""Causes that two kinds of evidence show: the waits of the threads, and what they may use or what the host does."""
+
+
+SLOWED = 0.25
+"""Wait per CPU time from which a shortage of cores makes transfers of a CPU much longer."""
+UNJUDGED = (FindingKind.EXPOSED_TRANSFER, FindingKind.EXPOSED_WAIT)
+
+
+def without_blame(exposed: Weighted, shortages: Sequence[HostShortage]) -> Weighted:
+    """Yield these findings, but blame no transfer and no rank while the threads that transfer wait for cores.
+
+    What need not be sent is reported in any case.
+
+    `shortages`: empty if GPUs transfer.
+    """
+    lacks_cores = any((each.wait_per_cpu or 0.0) >= SLOWED for each in shortages)
+    for share, finding in exposed:
+        if lacks_cores and finding.kind in UNJUDGED and not finding.avoidable:
+            why = "the ranks lack cores, so it is not known how long it takes with enough of them"
+            finding = replace(
+                finding,
+                kind=FindingKind.EXPOSED_COMMUNICATION,
+                confidence=UNKNOWN,
+                evidence=f"{finding.evidence}; {why}",
+                advice="Give the ranks enough cores first, and record again.",
+                estimated_gain_ratio=None,
+                gain_at_most=False,
+            )
+        yield share, finding
+
+
+def host_findings(shortages: Sequence[HostShortage]) -> Weighted:
+    """One finding for each cause, with all its ranks, about the worst host."""
+    for cause in dict.fromkeys(each.cause for each in shortages):
+        hosts = [each for each in shortages if each.cause is cause]
+        yield hosts[0].ratio, _finding(hosts)
+
+
+def _finding(hosts: Sequence[HostShortage]) -> Finding:
+    worst, is_all = hosts[0], all(len(each.ranks) == each.num_ranks for each in hosts)
+    more = f"; the same on {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
+    return Finding(
+        kind=FindingKind.HOST_SHORTAGE,
+        ranks=() if is_all else tuple(sorted(rank for each in hosts for rank in each.ranks)),
+        confidence=HIGH if worst.cause in SURE else MEDIUM,
+        evidence=f"{_waits(worst)}: {_why(worst)}{_others(worst)}{more}",
+        advice=with_gain(ADVICE[worst.cause], worst.ratio, at_most=True),
+        estimated_gain_ratio=worst.ratio,
+        gain_at_most=True,
+    )
+
+
+def _waits(shortage: HostShortage) -> str:
+    who = "all ranks" if len(shortage.ranks) == shortage.num_ranks > 1 else numbers(shortage.ranks, "rank")
+    wait = "wait" if len(shortage.ranks) > 1 else "waits"
+    if shortage.cause is ShortageCause.MEMORY:
+        pages = f"{shortage.pages_per_second or 0.0:,.0f} pages per second"
+        return f"{who} of host {shortage.host} {wait} for {pages} from a disk"
+    per_cpu = "" if shortage.wait_per_cpu is None else f", {shortage.wait_per_cpu:.2f} s per CPU second"
+    return f"{who} of host {shortage.host} {wait} {percent(shortage.ratio)} of the time for a core{per_cpu}"
+
+
+def _others(shortage: HostShortage) -> str:
+    """Name what other processes use, where they are not the cause but take much."""
+    others, cores = shortage.others_cores, shortage.host_cores
+    if shortage.cause is ShortageCause.OTHER_PROCESSES or not others or not cores or others < MIN_OTHERS * cores:
+        return ""
+    return f"; other processes keep {others:.1f} of the host's {count(cores, 'core')} busy"
+
+
+def _why(shortage: HostShortage) -> str:
+    cores, host_cores = numbers(shortage.allowed, "core"), shortage.host_cores
+    match shortage.cause:
+        case ShortageCause.BOUND_CORES:
+            return f"they may only run on {cores} of its {host_cores} cores"
+        case ShortageCause.CPU_QUOTA:
+            quota = "" if shortage.quota_cores is None else f" of {shortage.quota_cores:g} cores"
+            return f"the CPU quota{quota} is used up in {percent(shortage.throttled_ratio or 0.0)} of the time"
+        case ShortageCause.CORES:
+            return f"{count(shortage.num_ranks, 'rank')} run on {count(len(shortage.allowed), 'core')}"
+        case ShortageCause.OTHER_PROCESSES:
+            others, own = shortage.others_cores or 0.0, shortage.ranks_cores or 0.0
+            return f"other processes keep {others:.1f} of its {host_cores} cores busy, the ranks {own:.1f}"
+        case ShortageCause.OWN_THREADS:
+            return f"the threads of the ranks keep {shortage.ranks_cores:.1f} of {len(shortage.allowed)} cores busy"
+        case ShortageCause.MEMORY:
+            return "their memory was taken from them, or they read files through mmap"
+        case ShortageCause.UNKNOWN:
+            return "it is not known which threads use their cores"

@@ -1,0 +1,61 @@
+"""Files of other tools that are not read, known by their names or their begin."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD = 1 << 16
+"""Bytes of the begin that are looked at, after unpacking."""
+GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foreign:
+    """A format, by words of which its begin has all of one line, or by the ends of its names."""
+
+    what: str
+    words: tuple[tuple[bytes, ...], ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+
+FOREIGN = (
+    _Foreign(what="a report of Nsight Systems", suffixes=(".nsys-rep", ".qdrep", ".qdstrm")),
+    _Foreign(what="a report of Nsight Compute", suffixes=(".ncu-rep",)),
+    _Foreign(what="a database (SQLite), as Nsight Systems and rocprof write them", words=((b"SQLite format 3",),)),
+    _Foreign(what="a trace of Perfetto's own format", suffixes=(".pftrace", ".perfetto-trace")),
+    _Foreign(what="an execution trace of Chakra", words=((b"chakra",), (b'"nodes"', b"ctrl_deps"))),
+    _Foreign(what="output of rocprof", words=((b"rocprofiler",), (b'"BeginNs"',), (b"rocprof",))),
+    _Foreign(what="a log of NCCL's inspector", words=((b"inspector_output_format_version",), (b"coll_perf",))),
+    _Foreign(what="a log of NCCL", words=((b"NCCL INFO",),)),
+    _Foreign(
+        what="a trace of TensorFlow's or JAX's profiler",
+        words=((b"/job:localhost",), (b"/device:CPU:0",), (b"/host:CPU",), (b"tf_op",), (b"TensorFlow",)),
+    ),
+    _Foreign(what="a profile of VizTracer", words=((b"viztracer",),)),
+    _Foreign(what="a profile of speedscope, as py-spy writes them", words=((b"speedscope",),)),
+    _Foreign(what="a timeline of Horovod", words=((b"NEGOTIATE_ALLREDUCE",),)),
+)
+"""The first that fits decides."""
+
+
+def foreign_format(path: Path) -> str | None:
+    """Return what the file is, if it is of a known tool whose files are not read. None for any other file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return None
+    if head.startswith(GZIP):
+        try:
+            with gzip.open(path) as packed:
+                head = packed.read(HEAD)
+        except (OSError, EOFError, zlib.error):
+            return None
+    return next((each.what for each in FOREIGN if _fits(each, path, head)), None)
+
+
+def _fits(foreign: _Foreign, path: Path, head: bytes) -> bool:
+    return path.name.endswith(foreign.suffixes or ("\0",)) or any(
+        all(word in head for word in words) for words in foreign.words
+    )

@@ -1,0 +1,141 @@
+"""A compiled library in the user's cache or in the package: its name, where it is, and whether it can be trusted.
+
+Its name has all that it depends on: torch's release and build, the C++ ABI, the machine, Python's version, and a hash
+of the sources. Its last bytes are the hash of those before, so a damaged file is not loaded.
+"""
+
+import os
+import platform
+import re
+import stat
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from traincope.native.library import Library
+from traincope.private_files import OTHERS_WRITE, check_owner, make_directory, read_regular
+
+VARIABLE = "TRAINCOPE_NATIVE"
+CACHE_VARIABLE = "XDG_CACHE_HOME"
+SOURCES = Path(__file__).parent / "dispatch"
+MARK = b"traincope sha256 "
+BUILD = "traincope doctor --build-native"
+
+
+class Use(StrEnum):
+    """Values of $TRAINCOPE_NATIVE."""
+
+    AUTO = "auto"
+    """Today the same as `off`."""
+    OFF = "off"
+    REQUIRE = "require"
+    """The native recorder; without it the reason is logged, and the Python hooks record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The library of this Python and this torch, or why it is missing."""
+
+    path: Path | None
+    why: str
+
+
+def resolved_use() -> Use:
+    """The value of $TRAINCOPE_NATIVE. Any other value is `auto`."""
+    value = os.environ.get(VARIABLE, "").lower()
+    return Use(value) if value in tuple(Use) else Use.AUTO
+
+
+@cache
+def library_name() -> str:
+    """Name of the library for this Python, this torch and these sources. Imports torch."""
+    import torch
+
+    digest = sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    build = (str(torch.version.git_version), str(torch.version.cuda), str(torch.version.hip))
+    digest.update("\0".join((*build, sys.implementation.cache_tag or "")).encode())
+    abi = "cxx11" if torch.compiled_with_cxx11_abi() else "cxx98"
+    release = re.sub(r"[^\w.+]", "_", str(torch.__version__))
+    return f"dispatch-torch-{release}-{abi}-{platform.machine()}-{digest.hexdigest()[:16]}.so"
+
+
+def cache_directory() -> Path:
+    base = os.environ.get(CACHE_VARIABLE) or Path(os.path.expanduser("~")) / ".cache"
+    return Path(base).absolute() / "traincope" / "native"
+
+
+def why_unfit() -> list[str]:
+    """Return why the native recorder cannot record with this Python and this torch. Imports torch."""
+    import torch
+
+    reasons = []
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        reasons.append("this Python has no global lock")
+    if not torch.distributed.is_available():
+        reasons.append("this torch is built without torch.distributed")
+    if any(getattr(torch.version, device, None) is not None for device in ("cuda", "hip", "xpu")):
+        reasons.append("this torch is built for GPUs, and the native recorder is for trainings on CPUs so far")
+    return reasons
+
+
+def find_library() -> Found:
+    """Search the user's cache. Imports torch."""
+    problems = why_unfit()
+    if problems:
+        return Found(path=None, why=problems[0])
+    path = cache_directory() / library_name()
+    try:
+        check(path)
+    except FileNotFoundError:
+        return Found(path=None, why=f"it is not built for this torch: {BUILD}")
+    except OSError as error:
+        return Found(path=None, why=f"{path} is not used: {error.strerror}")
+    return Found(path=path, why=str(path))
+
+
+def check(path: Path) -> None:
+    """Raise OSError unless the file is whole, and only this user (or root) may write to it and its directory."""
+    status = path.lstat()
+    check_owner(path.parent)
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE or not stat.S_ISREG(status.st_mode):
+        raise PermissionError(1, "other users can write to it, or it belongs to one", str(path))
+    content = read_regular(path)
+    library, mark, written = content.rpartition(MARK)
+    if not mark or sha256(library).hexdigest().encode() != written:
+        raise OSError(5, "it is damaged", str(path))
+
+
+def publish(built: Path, directory: Path | None = None) -> Path:
+    """Put a compiled library into a directory, whole or not at all, whoever else does so at the same time.
+
+    `directory`: the user's cache, unless given. Raises OSError.
+    """
+    directory = cache_directory() if directory is None else directory
+    make_directory(directory, exist_ok=True)
+    check_owner(directory)
+    content, path = built.read_bytes(), directory / library_name()
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=directory)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content + MARK + sha256(content).hexdigest().encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    check(path)
+    return path
+
+
+@cache
+def load(path: Path) -> Library:
+    """Load a library, once per process. Raises OSError or AttributeError."""
+    return Library(path)
