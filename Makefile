@@ -198,9 +198,10 @@ score-hosts: setup
 	@$(BIN)/python -m tests.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(FAULTS),--faults $(FAULTS))
 
-# ONLY=name runs one program and writes nothing. A score that was interrupted goes on at the same commit.
+# ONLY=name runs one program and writes nothing. A score that was interrupted goes on at the same commit. RUNS=5 runs those
+# of ONLY several times, BUSY=1 with another process on each core, and writes how often they were right.
 score-reports: setup
-	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS))
+	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUSY),--busy)
 
 bench-tree: setup
 	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))

@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 
 from tests.live.recorded import record
 from traincope.live.serve.page import make_page
+from traincope.live.serve.so_far import Judge
 from traincope.live.serve.watching import Watcher
 from traincope.viewer import app as viewer_app
 from traincope.viewer.app import LOOPBACK, make_app
@@ -41,7 +42,8 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
 @pytest.fixture
 def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
     record(tmp_path / "run", monkeypatch)
-    return make_page(Watcher(tmp_path / "run", attempt=0), hosts=LOOPBACK).server.test_client()
+    run = tmp_path / "run"
+    return make_page(Watcher(run, attempt=0), Judge(run), hosts=LOOPBACK).server.test_client()
 
 
 def changed(**fields: object) -> bytes:

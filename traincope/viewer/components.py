@@ -8,8 +8,11 @@ from dash.development.base_component import Component
 
 from traincope.figures.drawing.themes import Figure, on_paper, pixels
 from traincope.printable import short
+from traincope.report.schema import Finding
 
 MAX_CHARACTERS = 400
+MAX_SENTENCES = 2_000
+"""Characters of the evidence or the advice of a finding."""
 
 
 def section(title: str, *children: Component | str, note: str = "") -> Component:
@@ -50,6 +53,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_fro
 def facts(pairs: Iterable[tuple[str, str]]) -> Component:
     """A list of names and values, one line each."""
     return html.Dl([part for name, value in pairs for part in (html.Dt(plain(name)), html.Dd(plain(value)))])
+
+
+def article(
+    finding: Finding, at: int, *, scope: Sequence[Component | str], links: Sequence[Component] = ()
+) -> Component:
+    """A finding, the `at`-th of its verdict from 0 on. `scope`: its ranks, steps and confidence."""
+    parts: list[Component] = [
+        html.H3(f"{at + 1}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
+        html.P(list(scope), className="facts"),
+        html.P(plain(finding["evidence"], max_length=MAX_SENTENCES)),
+    ]
+    if finding["advice"]:
+        parts.append(html.P([html.B("Do: "), plain(finding["advice"], max_length=MAX_SENTENCES)]))
+    parts.extend(links)
+    return html.Article(parts, className=f"finding {'healthy' if finding['kind'] == 'healthy' else ''}")
 
 
 def field(label: str, control: Component) -> Component:

@@ -20,6 +20,7 @@ from traincope.live.node.agent import Agent
 from traincope.live.node.ready import MARKS_AWAITED_NS
 from traincope.live.serve.exporting import Exporting
 from traincope.live.serve.page import render
+from traincope.live.serve.so_far import Judge
 from traincope.live.serve.watching import Watcher
 from traincope.live.window import Window
 from traincope.metrics import catalogue
@@ -160,4 +161,4 @@ def test_the_page_of_a_job_names_the_clock_of_its_ledger(tmp_path: Path) -> None
     run = record(padded(PROGRAMS["late peer"]), tmp_path)
     watcher = Watcher(run, attempt=0)
     watcher.observe(Agent(options(run)).look())
-    assert "terms of each step on the GPUs' clocks, mean over ranks" in str(render(watcher, theme="light"))
+    assert "terms of each step on the GPUs' clocks, mean over ranks" in str(render(watcher, Judge(run), theme="light"))

@@ -22,6 +22,10 @@ BIN = Path(sys.executable).parent
 STILL_SECONDS = 420.0
 """A program whose losses stop for this long stands still, and is ended."""
 END_SECONDS = 60.0
+STOPPED = -int(signal.SIGTERM)
+"""Code of a launch that the score ended. The launcher's own is not the training's: at a SIGTERM, the C++ runtime may
+abort torchrun, if its keep-alive thread is in a call of the store while the interpreter ends.
+"""
 CHANGED, BROKEN = "wrong: the training changed", "wrong: no report"
 
 
@@ -30,6 +34,7 @@ class Ended:
     """How the launches of a program ended."""
 
     codes: list[int]
+    """Exit codes of the launches; `STOPPED` where the score ended one."""
     losses: dict[str, str]
     """File -> what a rank wrote into it."""
 
@@ -67,7 +72,9 @@ def judge(truth: Truth, *, keep: Path, bare: Path) -> Outcome:
 
 def bare_end(truth: Truth, folder: Path) -> Ended:
     """Return how a program ends without traincope; it runs if `folder` does not have its end already."""
-    digest = sha256(f"{truth.program.read_text()} {truth.nproc} {torch.__version__}".encode()).hexdigest()[:12]
+    digest = sha256(f"{truth.program.read_text()} {truth.nproc} {torch.__version__} {STOPPED}".encode()).hexdigest()[
+        :12
+    ]
     path = folder / f"{truth.name}-{digest}.json"
     if not path.exists():
         with tempfile.TemporaryDirectory(prefix="score-reports-") as work:
@@ -104,12 +111,15 @@ def _end(command: list[Any], work: Path, environment: dict[str, str], log: Any) 
         if written != size:
             size, since = written, time.monotonic()
         time.sleep(0.2)
+    if (code := process.poll()) is not None:
+        return code
     process.terminate()
     try:
-        return process.wait(END_SECONDS)
+        process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return process.wait()
+        process.wait()
+    return STOPPED
 
 
 def _sentence(verdict: list[dict[str, Any]]) -> str:

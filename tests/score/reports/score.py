@@ -1,8 +1,9 @@
 """Score of verdicts about programs that are built from public reports.
 
-`python -m tests.score.reports.score [NAME ...] [--jobs N] [--keep FOLDER] [--first] [--again]`. Each program runs bare
-and recorded by `traincope run`, and the verdict's first finding is compared with its truth. A score of all programs is
-written into the page, of one commit, next to the score of their first run. With names, nothing is written.
+`python -m tests.score.reports.score [NAME ...] [--jobs N] [--runs N] [--busy] [--keep FOLDER] [--first] [--again]`.
+Each program runs bare and recorded by `traincope run`, and the verdict's first finding is compared with its truth. A
+score of all programs is written into the page, of one commit, next to the score of their first run. With names,
+nothing is written, except by `--runs`: it writes how often each of them was right.
 """
 
 import argparse
@@ -13,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG
 from tests.score.reports.page import FIRST, PAGE, ROOT, lines
+from tests.score.reports.repeated import busy_cores, repeated_lines
 from tests.score.reports.running import Outcome, is_wrong, judge
 from tests.score.reports.truths import Truth, truths
 from tests.written import UncommittedError, commit, write_table
@@ -36,6 +39,8 @@ def main() -> int:
     if unknown:
         print(f"no program has the name {', '.join(sorted(unknown))}; they are {', '.join(t.name for t in every)}")
         return 2
+    if options.runs > 1:
+        return _repeat(chosen, options)
     try:
         measured = commit(ROOT, but=PAGE) if not options.names else ""
         outcomes = _judged(chosen, measured, options)
@@ -54,6 +59,35 @@ def main() -> int:
     return int(not passes([outcome.grade for outcome in outcomes]))
 
 
+def _repeat(chosen: Sequence[Truth], options: argparse.Namespace) -> int:
+    """Run each program several times, and write how often it was right."""
+    try:
+        measured = commit(ROOT, but=PAGE)
+        outcomes = {}
+        with busy_cores() if options.busy else nullcontext():
+            for truth in chosen:
+                outcomes[truth.name] = [_judged_once(truth, options) for _ in range(options.runs)]
+        if commit(ROOT, but=PAGE) != measured:
+            raise UncommittedError("the commit changed while the programs ran")
+    except UncommittedError as error:
+        print(f"nothing is written: {error}", file=sys.stderr)
+        return 2
+    write_table(PAGE, "report-score-runs", repeated_lines(outcomes, measured, busy=options.busy), by=_command(options))
+    return int(any(outcome.grade != RIGHT for runs in outcomes.values() for outcome in runs))
+
+
+def _command(options: argparse.Namespace) -> str:
+    busy = " BUSY=1" if options.busy else ""
+    return f'make score-reports{busy} RUNS={options.runs} ONLY="{" ".join(options.names)}"'
+
+
+def _judged_once(truth: Truth, options: argparse.Namespace) -> Outcome:
+    began = time.monotonic()
+    outcome = judge(truth, keep=options.keep, bare=KEPT / "bare")
+    print(f"{outcome.grade:8} {truth.name} ({time.monotonic() - began:.0f} s): {outcome.finding[:300]}", flush=True)
+    return outcome
+
+
 def passes(grades: Sequence[str]) -> bool:
     """Return whether a score is good enough: none is wrong, and enough are right."""
     return not any(grade.startswith(WRONG) for grade in grades) and grades.count(RIGHT) >= NEEDED_RIGHT * len(grades)
@@ -67,9 +101,7 @@ def _judged(chosen: Sequence[Truth], measured: str, options: argparse.Namespace)
     def one(truth: Truth) -> Outcome:
         if truth.name in kept:
             return kept[truth.name]
-        began = time.monotonic()
-        outcome = judge(truth, keep=options.keep, bare=KEPT / "bare")
-        print(f"{outcome.grade:8} {truth.name} ({time.monotonic() - began:.0f} s): {outcome.finding[:300]}", flush=True)
+        outcome = _judged_once(truth, options)
         if measured:
             KEPT.mkdir(parents=True, exist_ok=True)
             with path.open("a") as rows:
@@ -102,10 +134,17 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs; without names, all")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each program")
+    parser.add_argument("--busy", action="store_true", help="keep another process busy on each core; with --runs")
     parser.add_argument("--keep", type=Path, default=KEPT / "runs", help="folder of the runs that are not right")
     parser.add_argument("--first", action="store_true", help="keep this as the score of the first run")
     parser.add_argument("--again", action="store_true", help="run also what ran at this commit")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.runs > 1 and not options.names:
+        parser.error("--runs needs names of programs: ONLY")
+    if options.busy and options.runs < 2:
+        parser.error("--busy needs --runs")
+    return options
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """The score of programs from public reports: how it grades, what it covers, and three of the programs."""
 
+import os
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.score.reports import running
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG, Finding, grade, has_changed
 from tests.score.reports.page import PAGE
-from tests.score.reports.running import judge
+from tests.score.reports.repeated import busy_cores, repeated_lines
+from tests.score.reports.running import Outcome, judge
 from tests.score.reports.score import passes
 from tests.score.reports.truths import HEALTHY, PROGRAMS, Truth, truths
 from tests.written import written_table
@@ -93,6 +97,35 @@ def test_every_program_has_a_truth_and_every_item_has_a_program() -> None:
 def test_the_page_is_as_the_command_wrote_it() -> None:
     table = "\n".join(written_table(PAGE, "report-score"))
     assert [name for name in OURS if f"|{name.replace('_', ' ')}" not in table] == []
+
+
+def test_a_core_is_kept_busy_by_one_process_of_its_own() -> None:
+    with busy_cores() as spinning:
+        assert [os.sched_getaffinity(pid) for pid in spinning] == [{core} for core in sorted(os.sched_getaffinity(0))]
+    for pid in spinning:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_runs_of_a_program_are_counted_by_grade() -> None:
+    found = ("straggler [1], high: late", "host_shortage no rank, high: busy")
+    runs = [
+        Outcome(name="a_b", grade=grade, finding=found[grade == PARTLY], run=Path()) for grade in (RIGHT, PARTLY, RIGHT)
+    ]
+    *_, row = repeated_lines({"a_b": runs}, "1234", busy=True)
+    assert row == "|a b|3|2|1 partly|2 straggler, 1 host shortage|"
+
+
+def test_the_end_of_a_launch_that_the_score_stopped_is_not_the_launchers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "STILL_SECONDS", 0.0)
+    program = tmp_path / "aborts.py"
+    program.write_text(
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: os.abort())\ntime.sleep(600)\n"
+    )
+    with (tmp_path / "log").open("ab") as log:
+        assert running._end([sys.executable, program], tmp_path, dict(os.environ), log) == running.STOPPED
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -58,7 +58,7 @@ def test_a_child_process_reads_a_run_completely(library: Library) -> None:
 
 
 def test_a_child_process_says_what_it_does(run: Path, tmp_path: Path) -> None:
-    child = Reading(run, tmp_path / "tiles")
+    child = Reading(run, tmp_path / "tiles", work=prepare)
     child.result()
     assert child.stage == "writing the report; preparing the timeline, 4 of 4 ranks"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from traincope.cli.served import REQUIRED_PACKAGES, access_of, add_server_arguments
 from traincope.errors import MissingDependencyError
+from traincope.live.serve.so_far import Judge
 from traincope.live.serve.watching import Watcher
 from traincope.store.job.requesting import last_attempt
 from traincope.store.places.node_local import recorded_at
@@ -16,7 +17,7 @@ from traincope.store.reading import find_run
 
 class Live:
     name = "live"
-    help = "watch a running job in the browser: step time, MFU, ledger, faults; needs no other server"
+    help = "watch a running job in the browser: verdict so far, step time, ledger, faults; needs no other server"
     example = "traincope live traincope_runs/my-job --no-browser"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -34,22 +35,25 @@ class Live:
         watcher = Watcher(run, attempt=last_attempt(run))
         watcher.start()
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        judge = Judge(run)
+        judge.start()
         try:
-            _serve(watcher, arguments)
+            _serve(watcher, judge, arguments)
         except KeyboardInterrupt:
             print()
         finally:
+            judge.stop()
             watcher.stop()
         return 0
 
 
-def _serve(watcher: Watcher, arguments: argparse.Namespace) -> None:
+def _serve(watcher: Watcher, judge: Judge, arguments: argparse.Namespace) -> None:
     """Serve the page until interrupted. Raises as `listening`."""
     from traincope.live.serve.page import make_page
     from traincope.viewer.serving import address_of, known_hosts, listening
 
     access = access_of(arguments)
-    page = make_page(watcher, hosts=known_hosts(arguments.host))
+    page = make_page(watcher, judge, hosts=known_hosts(arguments.host))
     with listening(page, port=arguments.port, host=arguments.host, access=access) as server:
         address = address_of(server, host=arguments.host, access=access)
         print(f"{address} shows {watcher.run} live; press Ctrl-C to stop", flush=True)

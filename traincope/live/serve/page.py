@@ -11,16 +11,18 @@ from traincope.figures.run.running import step_times, utilization_steps
 from traincope.figures.steps.ledger_steps import ledger_rows
 from traincope.live.metrics.samples import Moment
 from traincope.live.metrics.series import SeriesKey, series_key
+from traincope.live.serve.so_far import Judge
 from traincope.live.serve.watching import Snapshot, Watcher
 from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.metric import Metric
 from traincope.record.session.identity import this_host
+from traincope.report.text.sections.verdict import facts
 from traincope.timeline import LedgerClock
 from traincope.units import MISSING, count, duration, numbers, share
 from traincope.viewer.app import empty_app
 from traincope.viewer.bodies import checked
-from traincope.viewer.components import absent, graph, plain, section, table
+from traincope.viewer.components import absent, article, graph, plain, section, table
 from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 
 EVERY_MS = 2_000
@@ -29,15 +31,15 @@ OLD_NS = 10_000_000_000
 Numbers = dict[SeriesKey, float]
 
 
-def make_page(watcher: Watcher, *, hosts: Sequence[str]) -> dash.Dash:
-    """The app that shows `watcher`; it accepts requests for host names in `hosts` (empty: any, without the button)."""
+def make_page(watcher: Watcher, judge: Judge, *, hosts: Sequence[str]) -> dash.Dash:
+    """The app that shows what both know. It accepts host names in `hosts` (empty: any, without the button)."""
     app = empty_app(hosts)
     app.layout = lambda: _layout(watcher, has_button=bool(hosts))
 
     @app.callback(Output("page", "children"), Input("interval", "n_intervals"), Input("theme", "data"))
     @checked
     def show(_passed: int | None, theme: str | None) -> Any:
-        return dash.no_update if theme is None else render(watcher, theme=theme)
+        return dash.no_update if theme is None else render(watcher, judge, theme=theme)
 
     if hosts:
 
@@ -69,7 +71,7 @@ def _layout(watcher: Watcher, *, has_button: bool) -> Component:
     )
 
 
-def render(watcher: Watcher, *, theme: str) -> list[Component]:
+def render(watcher: Watcher, judge: Judge, *, theme: str) -> list[Component]:
     """Render the whole page for the current state."""
     snapshot, moment = watcher.snapshot, Moment.now()
     if snapshot is None:
@@ -78,6 +80,7 @@ def render(watcher: Watcher, *, theme: str) -> list[Component]:
     shown = [
         html.P(_state(snapshot, watcher.problem, numbers_now, moment), className="caption", role="status"),
         _tiles(snapshot, numbers_now),
+        _verdict(judge, moment),
     ]
     if snapshot.rows:
         shown.append(
@@ -113,6 +116,20 @@ def _state(snapshot: Snapshot, problem: str | None, values: Numbers, moment: Mom
             "Wait for ranks of other hosts counts as transfer."
         )
     return f"{going_on}, {count(world, 'rank')}."
+
+
+def _verdict(judge: Judge, moment: Moment) -> Component:
+    """The findings of the report at its latest look at the run."""
+    known = judge.verdict
+    if known is None:
+        return section("Verdict so far", absent(judge.problem or "The run is being judged for the first time."))
+    read = "rows of the newest steps, " if known.by_rows else ""
+    note = f"{read}judged {duration(moment.monotonic_ns - known.at_ns)} ago"
+    articles = [
+        article(finding, at, scope=[plain("; ".join(facts(finding, cost=None)))])
+        for at, finding in enumerate(known.findings)
+    ]
+    return section("Verdict so far", *(articles or [absent("No finding yet.")]), note=note)
 
 
 def _reached(snapshot: Snapshot, values: Numbers) -> str:

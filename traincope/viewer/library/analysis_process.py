@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.viewer.library.analysis_cache import ANALYSIS_FILE, gc_paused, load_analysis
-from traincope.viewer.library.preparing import Report, prepare
+from traincope.viewer.library.preparing import Report
 
 NICER = 5
 """Niceness of the child process, so the server responds first."""
@@ -22,7 +22,8 @@ LONG_SECONDS = 3600.0
 ENDED = "the process that read the run was killed, perhaps because memory ran out"
 
 
-Work = Callable[[Path, Path, Report], Analysis | SummaryDocument]
+T = TypeVar("T")
+Work = Callable[[Path, Path, Report], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,10 @@ class Pending(Protocol):
     def close(self) -> None: ...
 
 
-class Reading:
+class Reading(Generic[T]):
     """The running child process; it starts on construction. It does `work` on the run and its tiles."""
 
-    def __init__(self, run: Path, tiles: Path, *, work: Work = prepare) -> None:
+    def __init__(self, run: Path, tiles: Path, *, work: Work[T]) -> None:
         context = multiprocessing.get_context("spawn")
         self.tiles = tiles
         self._stages: dict[int, str] = {}
@@ -86,7 +87,7 @@ class Reading:
                 self._received = message
         return self._received is not None
 
-    def result(self) -> Analysis | SummaryDocument:
+    def result(self) -> T:
         """Wait for what the work returns. Raises TraincopeError where the run cannot be read."""
         while not self.done(within_seconds=LONG_SECONDS):
             pass
@@ -96,7 +97,7 @@ class Reading:
             answer = load_analysis(self.tiles) or RunDirectoryError(f"{self.tiles} was removed; open the run again")
         if isinstance(answer, TraincopeError):
             raise answer
-        return cast(Analysis | SummaryDocument, answer)
+        return cast(T, answer)
 
     def close(self) -> None:
         """End the child process, with or without an answer."""
@@ -105,7 +106,7 @@ class Reading:
         self._answer.close()
 
 
-def _read(work: Work, run: Path, tiles: Path, answer: Connection) -> None:
+def _read(work: Work[object], run: Path, tiles: Path, answer: Connection) -> None:
     os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt), gc_paused():  # The parent process is gone.
         try:

@@ -20,7 +20,7 @@ from traincope.summaries.reading import is_for_rows
 from traincope.tiles.storage import DOCUMENT_FILE, Row, Tiles, open_tiles
 from traincope.viewer.library.analysis_cache import load_analysis
 from traincope.viewer.library.analysis_process import Pending, Reading
-from traincope.viewer.library.preparing import Place, growing, summarise
+from traincope.viewer.library.preparing import Place, growing, prepare, summarise
 from traincope.viewer.library.shipped_tiles import link_shipped
 
 
@@ -70,6 +70,7 @@ NO_RUN = Opened(path=Path(), problem="no run is open; start `traincope view` wit
 
 SLOW_LOOK_SECONDS, REST = 0.2, 20
 """A look for changes of a run that takes so much CPU time is repeated only after `REST` times as long."""
+PREPARING = partial(Reading, work=prepare)
 SUMMARISING = partial(Reading, work=summarise)
 
 
@@ -81,7 +82,7 @@ class Library:
         paths: Sequence[Path],
         *,
         cache: Path,
-        begin: Callable[[Path, Path], Pending] = Reading,
+        begin: Callable[[Path, Path], Pending] = PREPARING,
         begin_summary: Callable[[Path, Path], Pending] = SUMMARISING,
         price_per_gpu_hour: float | None = None,
     ) -> None:

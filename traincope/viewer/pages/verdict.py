@@ -13,7 +13,7 @@ from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
-from traincope.viewer.components import absent, linked, plain, section
+from traincope.viewer.components import absent, article, linked, plain, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -69,15 +69,7 @@ def _finding(asked: Asked, finding: Finding, at: int) -> Component:
     if finding["estimated_gain_ratio"] is not None:
         gain = number(asked.document, "verdict", at, "estimated_gain_ratio", form="share")
         scope.extend([f"; estimated gain {bound(finding)}", gain, *_worth(asked.document, at)])
-    parts: list[Component] = [
-        html.H3(f"{at + 1}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
-        html.P(scope, className="facts"),
-        html.P(plain(finding["evidence"], max_length=2000)),
-    ]
-    if finding["advice"]:
-        parts.append(html.P([html.B("Do: "), plain(finding["advice"], max_length=2000)]))
-    parts.append(html.P(_links(asked, finding)))
-    return html.Article(parts, className=f"finding {'healthy' if finding['kind'] == 'healthy' else ''}")
+    return article(finding, at, scope=scope, links=[html.P(_links(asked, finding))])
 
 
 def _worth(document: Document, at: int) -> list[Component | str]:

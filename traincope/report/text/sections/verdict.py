@@ -51,13 +51,14 @@ def explained(findings: Sequence[Finding], faults: Sequence[Fault]) -> list[str]
 def _lines(finding: Finding, cost: Cost | None) -> Iterator[Text]:
     tone = GOOD if finding["kind"] in GOOD_KINDS else SEVERE
     head = text(finding["kind"].replace("_", " "), style=f"bold {tone}")
-    yield head.append_text(text("  " + "; ".join(_facts(finding, cost)), style="not bold dim"))
+    yield head.append_text(text("  " + "; ".join(facts(finding, cost=cost)), style="not bold dim"))
     yield text(finding["evidence"])
     if finding["advice"]:
         yield Text("do: ", style="bold").append_text(text(finding["advice"], style="not bold"))
 
 
-def _facts(finding: Finding, cost: Cost | None) -> Iterator[str]:
+def facts(finding: Finding, *, cost: Cost | None) -> Iterator[str]:
+    """Ranks and steps, confidence and gain of a finding. `cost` is the ledger's."""
     yield where(finding)
     yield f"confidence {finding['confidence']}"
     if finding["estimated_gain_ratio"] is not None:
