@@ -149,6 +149,8 @@ BLOCK_STEPS = 7
 
 A prime: in blocks of 8, work in every 8th or 16th step would fall on first steps only, and would never be sampled.
 """
+EARLY_STEPS = range(BLOCK_STEPS, 5 * BLOCK_STEPS)
+"""Steps in which every rank of several samples its stack, for some seconds."""
 
 NOT_MARKED = -1
 """In place of the time since a collective's issue: it has no mark, or the STALL lasted until a later collective."""

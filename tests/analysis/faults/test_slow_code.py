@@ -12,27 +12,51 @@ from pathlib import Path
 import pytest
 
 from tests.timeline.build import collective, group, phase, rank, run, stall, step
+from traincope.analysis.attribution.terms import UNATTRIBUTED
 from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, slow_code
 from traincope.events import Flag, Phase
 from traincope.store import RankRecords
+from traincope.store.job.requests import Cause, WindowRequest
 from traincope.store.layout import stack_samples_file
 from traincope.timeline import build_timeline
 
 MS = 1_000_000
-SLEEP, MULTIPLY, REDUCE = 0, 1, 2
+SLEEP, MULTIPLY, REDUCE, FIRST, SECOND = 0, 1, 2, 3, 4
 SITES = [
     ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
     ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
     ["/lib/site-packages/torch/distributed/distributed_c10d.py", 9, "all_reduce", "", ""],
     ["/job/train.py", 50, "main", "", ""],
+    ["/job/train.py", 61, "histograms", "", "sorted"],
+    ["/job/train.py", 62, "histograms", "", ""],
+    ["/job/train.py", 51, "main", "", ""],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3]]
+STACKS = [[0, 3], [1, 3], [2, 3], [4, 6], [5, 6]]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
 
+def request(first_step: int, num_steps: int) -> WindowRequest:
+    return WindowRequest(
+        attempt=0,
+        first_step=first_step,
+        num_steps=num_steps,
+        kernels=False,
+        cause=Cause.LATE_RANK,
+        at_step=None,
+        at_wall_ns=0,
+        stacks=(0, 1),
+    )
+
+
 def sampled(
-    directory: Path, number: int, stack_at: Callable[[int], int], *, steps: int, stalled_ms: int = 0
+    directory: Path,
+    number: int,
+    stack_at: Callable[[int], int],
+    *,
+    steps: int,
+    stalled_ms: int = 0,
+    first_step: int = 0,
 ) -> RankRecords:
     """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack until 5 ms later."""
     rows = []
@@ -55,7 +79,7 @@ def sampled(
         "stack": [stack_at((ms - 5) % 100) for ms in times_ms],
     }
     directory.mkdir(parents=True)
-    (directory / stack_samples_file(0)).write_text(json.dumps(samples))
+    (directory / stack_samples_file(first_step)).write_text(json.dumps(samples))
     return replace(rank(number, *rows, groups=[DP]), directory=directory)
 
 
@@ -63,9 +87,9 @@ def windows(*ranks: RankRecords) -> tuple[SampledWindow, ...]:
     return slow_code(build_timeline(run(*ranks)))
 
 
-def pair(tmp_path: Path, *, steps: int) -> Sequence[RankRecords]:
-    waiting = sampled(tmp_path / "0", 0, lambda _: MULTIPLY, steps=steps, stalled_ms=30)
-    sleeping = sampled(tmp_path / "1", 1, lambda ms: SLEEP if ms < 30 else MULTIPLY, steps=steps)
+def pair(tmp_path: Path, *, steps: int, first_step: int = 0) -> Sequence[RankRecords]:
+    waiting = sampled(tmp_path / "0", 0, lambda _: MULTIPLY, steps=steps, stalled_ms=30, first_step=first_step)
+    sleeping = sampled(tmp_path / "1", 1, lambda ms: SLEEP if ms < 30 else MULTIPLY, steps=steps, first_step=first_step)
     return waiting, sleeping
 
 
@@ -73,6 +97,30 @@ def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
     """The first step leads in. The last has no sample after it that shows its end."""
     (window,) = windows(*pair(tmp_path, steps=10))
     assert (window.first_step, window.last_step, window.steps, window.ranks) == (1, 10, 10, (0, 1))
+    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0),)
+
+
+def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:
+    """No line has 5 ms: half of the pause between samples. Their call has 8 ms: 4 of 5 steps have one sample there."""
+    turns = [FIRST, SECOND, FIRST, SECOND, MULTIPLY]
+    seen = iter(turns * 20)
+
+    def at(ms: int) -> int:
+        return next(seen) if ms == 75 else MULTIPLY
+
+    others = sampled(tmp_path / "0", 0, lambda ms: REDUCE if ms == 75 else MULTIPLY, steps=50)
+    (window,) = windows(others, sampled(tmp_path / "1", 1, at, steps=50))
+    call = Line(site="train.py:51", function="main", called="histograms", module="", term=UNATTRIBUTED)
+    assert window.slow == (SlowCode(rank=1, line=call, ns=8 * MS, peers_ns=0),)
+
+
+@pytest.mark.parametrize(("requests", "early"), [((), True), ((request(7, 13),), False)])
+def test_samples_of_the_first_steps_are_early_unless_requested(
+    tmp_path: Path, requests: tuple[WindowRequest, ...], early: bool
+) -> None:
+    ranks = pair(tmp_path, steps=20, first_step=7)
+    (window,) = slow_code(build_timeline(replace(run(*ranks), requests=requests)))
+    assert (window.first_step, window.early) == (8, early)
     assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0),)
 
 

@@ -1,6 +1,7 @@
 """Causes of a late rank in their order: more work, what it waits for, where its Python stands, its host, its GPU."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -126,6 +127,21 @@ def test_without_a_cause_the_next_look_is_advised() -> None:
     evidence, advice = cause(late(of=Phase.NONE))
     assert evidence == "no probe covers what it does"
     assert advice.startswith("`traincope profile RUN --stacks 1 0` names the line while it trains.")
+
+
+@pytest.mark.parametrize(("ns", "first_step", "named"), [(30, None, True), (14, None, False), (30, 40, False)])
+def test_early_samples_explain_a_rank_that_was_late_then_by_as_much(
+    ns: int, first_step: int | None, named: bool
+) -> None:
+    """Rank 1 is late by 30 ms."""
+    analysis = late()
+    (straggler,) = analysis.stragglers.named
+    straggler = replace(straggler, pattern=replace(straggler.pattern, first_step=first_step))
+    line = replace(slow_line(0), ns=ns * MS)
+    window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=(line,), early=True)
+    evidence = Evidence(timeline=analysis.timeline, stragglers=analysis.stragglers, windows=(window,), clocks={})
+    assert ("time.sleep at train.py:31" in late_cause(straggler, evidence).evidence) == named
+    assert list(sampled_findings(evidence, analysis.ledger)) == []
 
 
 @pytest.mark.parametrize(("work", "peers_ns", "ranks"), [(90, 0, [1]), (90, 20 * MS, []), (60, 0, [])])

@@ -18,7 +18,7 @@ from tests.written import written_table
 
 OURS = {truth.name: truth for truth in truths() if truth.item != "given"}
 ITEMS = "ABCDEFGHIJK"
-QUICK = ("segfault_in_decoder", "two_groups")
+QUICK = ("segfault_in_decoder", "two_groups", "polls_a_server")
 
 
 def finding(kind: str = "straggler", ranks: tuple[int, ...] = (1,), **fields: object) -> Finding:

@@ -7,8 +7,8 @@ is at least SIGNIFICANT times its standard error, and more in few steps.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
 
@@ -18,7 +18,7 @@ from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNAT
 from traincope.analysis.faults.stacks import Frame, Place, place_of
 from traincope.analysis.stragglers.own_work import place
 from traincope.arrays import Floats, Ints
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import EARLY_STEPS, OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.segments.stack_samples import Site, StackSamples
 from traincope.timeline import Timeline
@@ -36,6 +36,8 @@ MAX_PAUSE = 1.5
 """Longest pause before a request, in mean pauses. In a longer one, the sampling thread did not run."""
 OF_ITSELF = 0.1
 """Largest share of a rank's time in a line that its peers spend there, if the line is work that only this rank does."""
+OF_THE_CALL = 0.5
+"""Smallest share of the largest difference that a call inside it must have, to be named in its place."""
 MAX_LINES = 3
 """Most lines of a window."""
 
@@ -84,6 +86,14 @@ class SampledWindow:
     ranks: tuple[int, ...]
     slow: tuple[SlowCode, ...]
     """The largest differences first; empty if no rank differs significantly."""
+    early: bool = False
+    """True for the first steps of a run, in which no request was made: they show where a rank's Python stands, and say
+    nothing about the rest of the run.
+    """
+
+
+_Named = tuple[str, str, str, str]
+"""Site, function, called function and module of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,14 @@ def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
     found = [_Sampled(rank, samples) for rank in timeline.run.ranks for samples in rank.stack_samples()]
     found = sorted((each for each in found if each.rank.rank in places), key=lambda each: each.samples.first_step)
     windows = (tuple(each) for _, each in groupby(found, key=lambda each: each.samples.first_step))
-    return tuple(window for each in windows if len(each) > 1 and (window := _compared(each, places)) is not None)
+    compared = [window for each in windows if len(each) > 1 and (window := _compared(each, places)) is not None]
+    requests = timeline.run.requests
+    return tuple(
+        replace(window, early=not any(request.stacks and request.covers(window.first_step) for request in requests))
+        if window.first_step in EARLY_STEPS
+        else window
+        for window in compared
+    )
 
 
 def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
@@ -106,11 +123,11 @@ def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> Samp
     if not len(steps):
         return None
     step_ns = max(float(np.mean(_lengths_ns(each.rank, steps))) for each in sampled)
-    groups: dict[object, dict[int, Mapping[Line, Floats]]] = defaultdict(dict)
+    groups: dict[object, list[_Sampled]] = defaultdict(list)
     for each in sampled if len(steps) >= MIN_STEPS else ():
-        groups[places[each.rank.rank]][each.rank.rank] = _times_ns(each, steps)
+        groups[places[each.rank.rank]].append(each)
     least_ns = max(MIN_SHARE * step_ns, RESOLUTION * max(each.samples.interval_ns for each in sampled))
-    slow = [code for times in groups.values() for code in _differences(times, at_least_ns=least_ns)]
+    slow = [code for group in groups.values() for code in _slow(group, steps, at_least_ns=least_ns)]
     return SampledWindow(
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
@@ -118,6 +135,19 @@ def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> Samp
         ranks=tuple(each.rank.rank for each in sampled),
         slow=tuple(sorted(slow, key=lambda code: code.peers_ns - code.ns)[:MAX_LINES]),
     )
+
+
+def _slow(group: Sequence[_Sampled], steps: Ints, *, at_least_ns: float) -> list[SlowCode]:
+    """The lines of peers that differ. Work that is spread over many short lines shows in the innermost call of it."""
+    times = {each.rank.rank: _times_ns(each, steps, _line) for each in group}
+    lines = list(_differences(times, at_least_ns=at_least_ns))
+    if lines:
+        return lines
+    times = {each.rank.rank: _times_ns(each, steps, _calls) for each in group}
+    calls = list(_differences(times, at_least_ns=at_least_ns))
+    most_ns = max((call.ns - call.peers_ns for call in calls), default=0)
+    whole = [call for call in calls if call.ns - call.peers_ns >= OF_THE_CALL * most_ns]
+    return [min(whole, key=lambda call: call.ns)] if whole else []
 
 
 def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: float) -> Iterator[SlowCode]:
@@ -136,7 +166,9 @@ def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: flo
             yield SlowCode(rank=rank, line=line, ns=round(most_ns.mean()), peers_ns=round(next_ns.mean()))
 
 
-def _times_ns(sampled: _Sampled, steps: Ints) -> Mapping[Line, Floats]:
+def _times_ns(
+    sampled: _Sampled, steps: Ints, lines_of: Callable[[Sequence[Site]], frozenset[_Named]]
+) -> Mapping[Line, Floats]:
     """Sum the time of each line in each of the steps, without stalls for communication."""
     samples, main = sampled.samples, sampled.rank.thread("main")
     asked_ns = samples.times_ns - samples.waited_ns
@@ -152,23 +184,35 @@ def _times_ns(sampled: _Sampled, steps: Ints) -> Mapping[Line, Floats]:
     stalled = Union.of(stalls["start_ns"], stalls["end_ns"])
     weights_ns = samples.times_ns - from_ns - stalled.covered_ns(from_ns, samples.times_ns)
     terms = _terms(sampled.rank, middle_ns)
-    lines = [_line(stack) for stack in samples.stacks]
+    lines = [lines_of(stack) for stack in samples.stacks]
     times: dict[Line, Floats] = defaultdict(lambda: np.zeros(len(steps)))
     for at in np.flatnonzero(chosen).tolist():
-        line = lines[samples.stack[at]]
-        if line is not None:
-            site, function, called, module = line
+        for site, function, called, module in lines[samples.stack[at]]:
             named = Line(site=site, function=function, called=called, module=module, term=terms[at])
             times[named][step[at]] += weights_ns[at]
     return times
 
 
-def _line(stack: Sequence[Site]) -> tuple[str, str, str, str] | None:
-    """The innermost line of the training's own code; None in communication, or without frames."""
-    frames = tuple(Frame(path=site.path, line=site.line, function=site.function) for site in stack)
-    if not frames or place_of(frames) is Place.COMMUNICATION:
-        return None
+def _line(stack: Sequence[Site]) -> frozenset[_Named]:
+    """The innermost line of the training's own code; none in communication, or without frames."""
+    frames = _frames(stack)
     at = next((number for number, frame in enumerate(frames) if frame.is_training), 0)
+    return frozenset({_named(stack, at)} if frames else ())
+
+
+def _calls(stack: Sequence[Site]) -> frozenset[_Named]:
+    """Every line of the training's own code at which another function was called; none in communication."""
+    frames = _frames(stack)
+    return frozenset(_named(stack, at) for at, frame in enumerate(frames) if at and frame.is_training)
+
+
+def _frames(stack: Sequence[Site]) -> tuple[Frame, ...]:
+    """Frames of a stack; none in communication."""
+    frames = tuple(Frame(path=site.path, line=site.line, function=site.function) for site in stack)
+    return () if frames and place_of(frames) is Place.COMMUNICATION else frames
+
+
+def _named(stack: Sequence[Site], at: int) -> _Named:
     site = stack[at]
     called = site.called if at == 0 else stack[at - 1].function
     return f"{PurePath(site.path).name}:{site.line}", site.function, called, site.module

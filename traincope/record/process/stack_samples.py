@@ -1,9 +1,10 @@
-"""Samples of the training thread's Python stack, on the ranks and in the windows that a request names.
+"""Samples of the training thread's Python stack: early on every rank, and in the windows and on the ranks of a request.
 
-A thread asks for a sample every 10 ms. Python's main thread takes it itself, by a pending call at its next instruction.
-No other thread reads its frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the
-main thread is in C, it cannot answer. The sample that follows shows the line of the call, and how long it waited. The
-cost of the samples counts as the recorder's own time.
+A short run ends before a request, so the first steps after the warm-up are sampled. A thread asks for a sample every
+10 ms. Python's main thread takes it itself, by a pending call at its next instruction. No other thread reads its
+frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the main thread is in C, it
+cannot answer. The sample that follows shows the line of the call, and how long it waited. The cost of the samples
+counts as the recorder's own time.
 """
 
 import ast
@@ -23,6 +24,7 @@ from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any
 
+from traincope.events import EARLY_STEPS
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import name_this_thread
@@ -31,26 +33,30 @@ from traincope.whole_files import write_whole
 
 INTERVAL_SECONDS = 0.01
 """Mean pause between two requests. Equal pauses could keep step with the training."""
-MAX_SAMPLES = 30_000
-"""Samples of one window: five minutes."""
+REQUESTED_SECONDS = 300.0
+"""Longest time of the samples of a requested window."""
 MAX_STACKS = 4_096
 """Distinct stacks of one window."""
 MAX_DEPTH = 128
 """Frames of a stack. The outermost are left out first."""
 JOIN_SECONDS = 1.0
+EARLY_SECONDS = 10.0
+"""Longest time of the early samples."""
 
 Key = tuple[CodeType, int, int, int]
 """Code, line, instruction, and identity of the module that it is a method of; 0 for other code."""
 
 
 class StackSampling:
-    """Hook that samples in requested windows."""
+    """Hook that samples early, and in requested windows."""
 
     name = "stack_samples"
     level = 1
 
     def __init__(self) -> None:
         self._sampler: _Sampler | None = None
+        self._seconds = 0.0
+        """Longest time of the present samples; 0 without any."""
         self._installed = False
 
     def install(self, recorder: Recorder) -> None:
@@ -66,23 +72,24 @@ class StackSampling:
         self._stop(wait=True)
 
     def _prepare(self, detailed: bool) -> bool:
-        """Begin to sample in a block whose request names this rank, and end after it."""
+        """Begin to sample in early blocks and those whose request names this rank, and end after them."""
         recorder = self._recorder
-        rank, step = None if recorder.place is None else recorder.place.rank, recorder.shared.step
+        place, step = recorder.place, recorder.shared.step
         in_main_thread = recorder.main_thread == threading.main_thread().ident
-        wanted = (
-            detailed
-            and in_main_thread
-            and any(rank in request.stacks for request in recorder.control.requests_at(step))
-        )
-        if not wanted or not self._installed:
+        rank = None if place is None else place.rank
+        requested = any(rank in request.stacks for request in recorder.control.requests_at(step))
+        early = place is not None and place.world_size > 1 and step in EARLY_STEPS
+        wanted = detailed and in_main_thread and self._installed and (early or requested)
+        seconds = (REQUESTED_SECONDS if requested else EARLY_SECONDS) if wanted else 0.0
+        if seconds != self._seconds:
             self._stop(wait=False)
-        elif self._sampler is None:
-            self._start(step)
+            self._seconds = seconds
+            if wanted:
+                self._start(step)
         return True
 
     def _start_sampler(self, step: int) -> None:
-        sampler = _Sampler(self._recorder.directory / stack_samples_file(step))
+        sampler = _Sampler(self._recorder.directory / stack_samples_file(step), seconds=self._seconds)
         sampler.start()
         self._sampler = sampler
 
@@ -95,8 +102,8 @@ class StackSampling:
 class _Sampler:
     """A thread that asks for samples until it is stopped, and then writes the file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, seconds: float) -> None:
+        self._path, self._max_samples = path, round(seconds / INTERVAL_SECONDS)
         self._stacks: dict[tuple[Key, ...], int] = {}
         self._times_ns: list[int] = []
         self._waited_ns: list[int] = []
@@ -121,7 +128,9 @@ class _Sampler:
     def _run(self) -> None:
         name_this_thread()
         ask, write, draw = guard(self._ask), guard(self._write), random.Random()
-        while not self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())) and len(self._times_ns) < MAX_SAMPLES:
+        while (
+            not self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())) and len(self._times_ns) < self._max_samples
+        ):
             ask()
         write()
 
@@ -191,6 +200,10 @@ class _Sampler:
         roots = [root for reference in self._roots.values() if (root := reference()) is not None]
         names = {id(module): name for root in roots for name, module in root.named_modules() if name}
         return {number: name for number, name in names.items() if number in self._modules}
+
+
+def _pause_seconds(draw: random.Random) -> float:
+    return INTERVAL_SECONDS * (0.5 + draw.random())
 
 
 _answering: list[_Sampler | None] = [None]

@@ -84,7 +84,9 @@ def _document(analysis: Analysis) -> schema.Document:
         background_saves=None
         if analysis.background_saves is None
         else schema.convert(analysis.background_saves, schema.BackgroundSaves),
-        sampled_stacks=[schema.convert(window, schema.SampledWindow) for window in analysis.sampled_windows],
+        sampled_stacks=[
+            schema.convert(window, schema.SampledWindow) for window in analysis.sampled_windows if not window.early
+        ],
         memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
         memory_split=[schema.convert(each.peak, schema.MemorySplit) for each in analysis.memory_splits] or None,
         grown_tensors=[schema.convert(group, schema.GrownTensors) for group in analysis.grown_tensors] or None,

@@ -97,7 +97,7 @@ def _slow(number: int, length_ns: int, *, median_ns: float, reason: _Growth | No
         ranks=() if reason is None else (reason.rank,),
         step=number,
         what=f"took {length_ns / median_ns:.1f} times the median",
-        evidence=f"{length_ns / 1e6:.1f} ms, the median is {median_ns / 1e6:.1f} ms; {grew}",
+        evidence=f"{length_ns / 1e6:.1f} ms on its slowest rank, the median there is {median_ns / 1e6:.1f} ms; {grew}",
         confidence=MEDIUM,
         lasted_ns=length_ns,
     )

@@ -71,9 +71,19 @@ class Evidence:
         late = {straggler.rank for straggler in self.stragglers.named}
         return [other for other, found in places.items() if found == places[rank] and other not in late]
 
-    def slow_line(self, rank: int) -> SlowCode | None:
-        """The line in which its stacks were most above its peers'."""
-        found = [code for window in self.windows for code in window.slow if code.rank == rank]
+    def slow_line(self, straggler: Straggler) -> SlowCode | None:
+        """The line in which its stacks were most above its peers'.
+
+        Early samples count for a rank that is late from the beginning, by what they show.
+        """
+        from_the_beginning = straggler.pattern.first_step is None
+        found = [
+            code
+            for window in self.windows
+            for code in window.slow
+            if code.rank == straggler.rank
+            and (not window.early or (from_the_beginning and code.ns - code.peers_ns >= SHARE * straggler.late_ns))
+        ]
         return max(found, key=lambda code: code.ns - code.peers_ns, default=None)
 
 
@@ -88,7 +98,7 @@ class LateCause:
 def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
     """Return the first cause that explains the lateness. A line that its stacks show is in the evidence in any case."""
     found = next((cause for test in CAUSES if (cause := test(straggler, evidence)) is not None), None)
-    line = evidence.slow_line(straggler.rank)
+    line = evidence.slow_line(straggler)
     if found is None:
         found = _unknown(straggler, evidence, sampled=line is not None)
     if line is None or (shown := where(line)) in found.evidence:
@@ -155,7 +165,7 @@ def _awaited(straggler: Straggler, evidence: Evidence) -> LateCause | None:
 
 def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """A line in which its Python stands, and its peers' does not. A line in which all stand may only run slower."""
-    line = evidence.slow_line(straggler.rank)
+    line = evidence.slow_line(straggler)
     if line is None or not line.is_its_own or line.ns - line.peers_ns < SHARE * straggler.late_ns:
         return None
     return LateCause(evidence=where(line), advice=OWN_CODE)

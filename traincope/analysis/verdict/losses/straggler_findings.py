@@ -69,7 +69,7 @@ def sampled_findings(evidence: Evidence, ledger: Ledger) -> Weighted:
     """
     named = {straggler.rank for straggler in evidence.stragglers.named}
     lines: dict[int, tuple[SampledWindow, SlowCode]] = {}
-    for window in evidence.windows:
+    for window in (window for window in evidence.windows if not window.early):
         for line in window.slow:
             if line.rank not in named and line.is_its_own and _is_awaited(ledger, window, line):
                 lines.setdefault(line.rank, (window, line))

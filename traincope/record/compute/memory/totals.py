@@ -85,13 +85,17 @@ def _all(stats: Mapping[str, Any], counter: str, value: str) -> int:
 
 
 def process_memory() -> tuple[int, ...]:
-    """Return resident and peak resident bytes from the kernel. No file stays open, which the training might close."""
+    """Return resident and peak resident bytes from the kernel. No file stays open, which the training might close.
+
+    The kernel brings the peak up to date later than the resident bytes.
+    """
     statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         pages = int(os.read(statm, 64).split()[1])
     finally:
         os.close(statm)
-    return pages * mmap.PAGESIZE, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE
+    resident = pages * mmap.PAGESIZE
+    return resident, max(resident, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIBIBYTE)
 
 
 def totals_of(cuda: Any, *, resets_peaks: bool) -> Totals:

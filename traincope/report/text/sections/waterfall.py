@@ -181,7 +181,7 @@ def notes(ledger: Ledger) -> Iterator[Text]:
         yield from map(text, error_notes(ledger["run"]))
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
-        yield text(f"evaluation: {per_rank} outside the steps ({of_run} of the run)")
+        yield text(f"evaluation: {per_rank} per rank, outside the steps ({of_run} of the ranks' time)")
     if ledger["device_stalls"] is not None:
         yield text(
             on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"], reason=ledger["host_clock_reason"])
