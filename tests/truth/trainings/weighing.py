@@ -178,11 +178,11 @@ def _kinds(kinds: Iterable[FindingKind]) -> str:
 
 
 def measure_workload(
-    pool: Pool, workload: Workload, directory: Path, *, steps: int, sampled: bool = False
+    pool: Pool, workload: Workload, directory: Path, *, steps: int, sampled: bool = False, times: int = ATTEMPTS
 ) -> MeasuredWorkload:
-    """Measure once on a quiet machine, otherwise the quietest of three times, independent of the result."""
+    """Measure once on a quiet machine, otherwise the quietest of so many times, independent of the result."""
     known, attempts = truth(workload), []
-    while len(attempts) < ATTEMPTS and all(attempt.noise > WITHIN for attempt in attempts):
+    while len(attempts) < times and all(attempt.noise > WITHIN for attempt in attempts):
         run = directory / str(len(attempts))
         with Control(workload, steps=steps) as control:
             own_ns = pool.run(train, str(run), workload, steps, sampled)

@@ -19,7 +19,7 @@ from tests.truth.pipelines.cases import Case
 from tests.truth.pipelines.lateness import DISTURBED
 from tests.truth.pipelines.measuring import measure
 from tests.truth.rows import Row
-from tests.truth.trainings.weighing import measure_workload
+from tests.truth.trainings.weighing import ATTEMPTS, measure_workload
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, parse_changes, what_if
 from traincope.plan.pipeline.orders import Shape
@@ -85,10 +85,10 @@ class Effect(NamedTuple):
         return self.analysis.critical_path.median_step.wall_ns
 
 
-def run(pool: Pool, training: Workload | Case, directory: Path, *, steps: int = STEPS) -> Effect:
-    """Run, record and analyse. A pipeline runs as many steps as `sleeping` defines."""
+def run(pool: Pool, training: Workload | Case, directory: Path, *, steps: int = STEPS, times: int = ATTEMPTS) -> Effect:
+    """Run, record and analyse, so often on a noisy machine. A pipeline runs as many steps as `sleeping` defines."""
     if isinstance(training, Workload):
-        weighed = measure_workload(pool, training, directory, steps=steps)
+        weighed = measure_workload(pool, training, directory, steps=steps, times=times)
         return Effect(weighed.analysis, weighed.noise, weighed.disturbed)
     measured = measure(pool, training, directory)
     return Effect(measured.analysis, measured.late_ratio, measured.late_ratio > DISTURBED)
