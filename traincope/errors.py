@@ -16,8 +16,8 @@
     ├── MissingDependencyError     8   an optional package is not installed
     └── ServerError                9   a server refuses the request or is unreachable
 
-`traincope diff` exits with 10 if the second run is slower, `traincope plan check` with 13 if the plan breaks a rule.
-That is their result, not an error.
+`traincope diff` exits with 10 if the second run is slower, `traincope plan check` with 13 if the plan breaks a rule,
+`traincope import` with 14 if it left files out. That is their result, not an error.
 `traincope run` ends as its command did, by the same exit code or signal, except with 11 after a hang that it ended.
 
 A message names the problem, the place (file, rank, step), and the remedy. Nothing in `traincope.record` lets one of
@@ -33,6 +33,9 @@ REGRESSION = 10
 
 BROKEN_RULE = 13
 """Exit code of a check that found a broken rule."""
+
+LEFT_OUT = 14
+"""Exit code of an import that left files out: they are not of the kind that it reads, or are damaged."""
 
 
 class TraincopeError(Exception):

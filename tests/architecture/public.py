@@ -75,6 +75,8 @@ def exit_codes() -> Iterator[str]:
     kinds = [kind for kind in classes if issubclass(kind, errors.TraincopeError)]
     yield from (f"{kind.exit_code} {kind.__name__}" for kind in kinds)
     yield f"{errors.REGRESSION} traincope diff: the second run is slower"
+    yield f"{errors.BROKEN_RULE} traincope plan check: the plan breaks a rule"
+    yield f"{errors.LEFT_OUT} traincope import: files were left out"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`traincope import`, from traces to a report, and its errors."""
 
+import gzip
 import json
 import os
 import signal
@@ -14,9 +15,13 @@ from tests.ingest.tables.jobs import Job, table, write_csv
 from tests.ingest.writing import complete, kineto
 from traincope.cli.commands import import_
 from traincope.cli.main import main, make_parser
-from traincope.ingest import import_traces
+from traincope.errors import LEFT_OUT
+from traincope.ingest import import_traces, importing
 from traincope.plan.hardware import find_hardware
 from traincope.plan.search.clusters import ACCELERATORS, device_name
+from traincope.store import read_run
+
+KEPT = ("rank0", "rank5")
 
 
 def traincope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -59,6 +64,50 @@ def test_a_folder_is_imported_with_progress_on_a_terminal(trace: Path, tmp_path:
     ]
     assert "reading traces" in done.stderr
     assert "3/3" in done.stderr
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_files_that_are_not_traces_are_named_and_left_out(
+    trace: Path, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if processes == 2:
+        monkeypatch.setattr(importing, "WORTH_A_PROCESS", 0)
+    folder = tmp_path / "folder"
+    (folder / "directory.json").mkdir(parents=True)
+    for rank in (0, 5):
+        (folder / f"rank{rank}.json").write_text(trace.read_text())
+    others = {
+        "config.json": b'{"hidden_size": 8}',
+        "cut.json.gz": gzip.compress(trace.read_bytes())[:12],
+        "dump_1.json": b'{"entries": [], "pg_config": {}}',
+        "empty.json": b"",
+        "tokenizer.json.gz": gzip.compress(b"[1, 2]"),
+    }
+    for name, content in others.items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["import", str(folder), "-o", str(tmp_path / "run")])
+    assert ended.value.code == LEFT_OUT
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        *(f"{folder / name}.json: rank {name[4]} (from the name {name}.json), 3 of 3 events kept" for name in KEPT),
+        "left out: 5 files, so the exit code is 14",
+        f"see the result:  traincope report {tmp_path / 'run'}",
+    ]
+    named = [line.removeprefix(f"left out: {folder}/").partition(" ")[0] for line in printed.err.splitlines()]
+    assert named == sorted(others)
+    assert f"traincope hang {folder / 'dump_1.json'}" in printed.err
+    assert [rank.rank for rank in read_run(tmp_path / "run").ranks] == [0, 5]
+
+
+def test_a_folder_without_a_whole_trace_is_refused(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text('{"traceEvents": []}')
+    done = traincope("import", tmp_path, "-o", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "a.json contains no event with a duration" in done.stderr
+    assert "; 1 other file cannot be read either" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) -> None:

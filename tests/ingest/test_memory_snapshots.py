@@ -13,7 +13,7 @@ from torch.cuda import _memory_viz
 
 import traincope
 from traincope.cli.main import main
-from traincope.errors import DataError, UsageError
+from traincope.errors import LEFT_OUT, DataError, UsageError
 from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot, read_memory_snapshot
 from traincope.report import to_document
 from traincope.store.side_tables.memory_snapshots import DeviceMemory
@@ -298,6 +298,23 @@ def test_the_place_and_the_part_follow_from_python_and_c_frames(
     assert (site.place, site.part) == (place, part)
 
 
+def test_files_of_another_kind_among_snapshots_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one as well: a dump of the flight recorder."""
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "dump_0.pickle").write_bytes(pickle.dumps({"entries": [], "pg_config": {}}))
+    written(tmp_path / "ranks" / "rank1.pickle", TWO_GPUS)
+    whole = written(tmp_path / "ranks" / "rank2.pickle", TWO_GPUS).read_bytes()
+    (tmp_path / "ranks" / "rank3.pickle").write_bytes(whole[:-20])
+    assert command("import", tmp_path / "ranks", "-o", tmp_path / "run") == LEFT_OUT
+    printed = capsys.readouterr()
+    assert printed.out.count("2 GPUs") == 2
+    assert "left out: 2 files, so the exit code is 14" in printed.out
+    assert [line.partition(" is ")[0].rpartition("/")[2] for line in printed.err.splitlines()] == [
+        "dump_0.pickle",
+        "rank3.pickle",
+    ]
+
+
 def test_a_folder_of_snapshots_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ranks").mkdir()
     for rank in (0, 1):
@@ -315,8 +332,8 @@ def test_a_folder_of_snapshots_is_one_run(tmp_path: Path, capsys: pytest.Capture
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 5, "pid": 1, "tid": 1}
     (trace := tmp_path / "ranks" / "rank0.json").write_text(json.dumps({"traceEvents": [event]}))
     capsys.readouterr()
-    assert command("import", tmp_path / "ranks", "-o", tmp_path / "traces") == 0
+    assert command("import", tmp_path / "ranks", "-o", tmp_path / "traces") == LEFT_OUT
     left_out = capsys.readouterr().err
-    assert all(f"rank{rank}.pickle is a snapshot of memory, so it is left out" in left_out for rank in (0, 1))
+    assert all(f"rank{rank}.pickle is a pickle, and this an import of traces" in left_out for rank in (0, 1))
     assert command("import", trace, tmp_path / "ranks" / "rank1.pickle", "-o", tmp_path / "mixed") == 2
     assert "import traces and snapshots separately" in capsys.readouterr().err

@@ -39,19 +39,22 @@ FOREIGN = (
 """The first that fits decides."""
 
 
-def foreign_format(path: Path) -> str | None:
-    """Return what the file is, if it is of a known tool whose files are not read. None for any other file."""
+def begin(path: Path) -> bytes:
+    """Return the begin of a file, unpacked; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)
-    except OSError:
-        return None
-    if head.startswith(GZIP):
-        try:
+        if head.startswith(GZIP):
             with gzip.open(path) as packed:
-                head = packed.read(HEAD)
-        except (OSError, EOFError, zlib.error):
-            return None
+                return packed.read1(HEAD)
+    except (OSError, EOFError, zlib.error):
+        return b""
+    return head
+
+
+def foreign_format(path: Path) -> str | None:
+    """Return what the file is, if it is of a known tool whose files are not read. None for any other file."""
+    head = begin(path)
     return next((each.what for each in FOREIGN if _fits(each, path, head)), None)
 
 

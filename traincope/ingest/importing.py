@@ -14,7 +14,8 @@ import numpy as np
 from traincope.errors import DataError, UsageError
 from traincope.executors import start_method
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
-from traincope.ingest.foreign import foreign_format
+from traincope.ingest.flight_recorder import holds_dumps
+from traincope.ingest.foreign import begin, foreign_format
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
@@ -28,15 +29,16 @@ from traincope.store.side_tables.traces import (
     TraceInfo,
     write_trace,
 )
+from traincope.units import count
 from traincope.whole_files import written_aside
 
 RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,7})", re.IGNORECASE)
 WORKER = re.compile(r"(.+?)\.\d+\.pt\.trace\.json(\.gz)?")
 """Names that `tensorboard_trace_handler` gives to the traces of a process: its worker's name, and the time."""
 SUFFIXES = (".json", ".json.gz")
-HEAD_BYTES, KEYS = 1 << 14, (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
-"""Bytes at the begin of a trace that contain one of these keys."""
 """Names of the files that are taken from a folder end like this."""
+KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
+"""The begin of a trace contains one of these keys."""
 OF_TORCH = re.compile(
     "|".join((KERNEL, *MEMORY, HOST_OPERATOR, PYTHON_FUNCTION, r"(gpu_)?user_annotation", r"\w+_(runtime|driver)"))
 )
@@ -61,6 +63,13 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """A file that is not a trace, or cannot be read, and the sentence that says so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
     """A trace that was read and written to `file`."""
 
@@ -79,19 +88,17 @@ def holds_traces(path: Path) -> bool:
 
 
 def _may_be_trace(path: Path) -> bool:
-    """Look at the begin of a file; one that is packed counts by its name."""
-    if not path.name.endswith(SUFFIXES) or path.suffix != ".json":
-        return path.name.endswith(SUFFIXES)
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    """Look at the begin of a file."""
+    head = begin(path) if path.name.endswith(SUFFIXES) else b""
     return any(key in head for key in KEYS)
 
 
 def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """All traces among files and folders. Raises UsageError for a folder without one."""
+    """All files among files and folders that may be traces. Raises UsageError for a folder without one."""
     found: list[Path] = []
     for path in paths:
-        inside = sorted(file for file in path.rglob("*") if file.name.endswith(SUFFIXES)) if path.is_dir() else [path]
+        named = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and not file.is_dir())
+        inside = sorted(named) if path.is_dir() else [path]
         if not inside:
             raise UsageError(f"{path} contains no trace; the names of traces end in {' or '.join(SUFFIXES)}")
         found += inside
@@ -105,12 +112,14 @@ def import_traces(
     given: Given = NOTHING_GIVEN,
     processes: int = 1,
     on_read: Callable[[], object] = lambda: None,
+    on_left_out: Callable[[str], object] | None = None,
 ) -> tuple[Imported, ...]:
     """Make the run directory `target`, which must not exist, of traces of torch's profiler, plain or gzip.
 
     A script that gives two `processes` must call this below `if __name__ == "__main__"`: the second process imports the
-    script. `on_read` is called, from any thread, after each trace. Raises UsageError if the directory cannot be made,
-    DataError for a file that is not a trace. On an error nothing remains of it.
+    script. `on_read` is called, from any thread, after each trace. `on_left_out` gets a sentence for each file that
+    is not a trace, and the others are imported. Raises DataError for such a file without `on_left_out`, and if no file
+    is a trace; UsageError if the directory cannot be made. On an error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")
@@ -118,7 +127,15 @@ def import_traces(
         with written_aside(target) as new_path:
             make_directory(new_path)
             several = len(paths) > 1 and sum(path.stat().st_size for path in paths if path.exists()) > WORTH_A_PROCESS
-            stored = _store_all(paths, new_path, processes=processes if several else 1, on_read=on_read)
+            read = _store_all(paths, new_path, processes=processes if several else 1, on_read=on_read)
+            stored = [each for each in read if isinstance(each, _Stored)]
+            refused = [each.reason for each in read if isinstance(each, _Refused)]
+            if refused and (on_left_out is None or not stored):
+                others = f"; {count(len(paths) - 1, 'other file')} cannot be read either"
+                raise DataError(refused[0] + (others if len(refused) == len(paths) > 1 else ""))
+            if on_left_out is not None:
+                for reason in refused:
+                    on_left_out(reason)
             return _arrange(stored, new_path, name=target.name, given=given)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
@@ -128,10 +145,10 @@ def import_traces(
 
 def _store_all(
     paths: Sequence[Path], target: Path, *, processes: int, on_read: Callable[[], object]
-) -> tuple[_Stored, ...]:
+) -> tuple[_Stored | _Refused, ...]:
     """Store the traces in `target`. This process takes them from the end, the others from the begin."""
     files = [target / f"incoming-{number}.npz" for number in range(len(paths))]
-    stored: dict[int, _Stored | None] = {}
+    stored: dict[int, _Stored | _Refused | None] = {}
     if processes == 1:
         for number, (path, file) in enumerate(zip(paths, files, strict=True)):
             stored[number] = _store(path, file)
@@ -155,11 +172,11 @@ def _store_all(
     return tuple(each for each in results if each is not None)
 
 
-def _has_stored(done: Future[_Stored | None]) -> bool:
+def _has_stored(done: Future[_Stored | _Refused | None]) -> bool:
     return not done.cancelled() and done.exception() is None and done.result() is not None
 
 
-def _store_unclaimed(path: Path, file: Path) -> _Stored | None:
+def _store_unclaimed(path: Path, file: Path) -> _Stored | _Refused | None:
     """Store a trace unless another process has begun to. The pool does not know: it counts queued ones as begun."""
     try:
         _claim(file).touch(exist_ok=False)
@@ -172,19 +189,11 @@ def _claim(file: Path) -> Path:
     return file.with_suffix(".claim")
 
 
-def _store(path: Path, file: Path) -> _Stored:
+def _store(path: Path, file: Path) -> _Stored | _Refused:
     try:
-        trace = read_kineto(path, step=window_step(path))
+        trace = _read(path)
     except DataError as error:
-        raise DataError(_not_read(path) or str(error)) from error
-    if not len(trace):
-        raise DataError(_not_read(path) or f"{path} contains no event with a duration, so there is nothing to import")
-    if not any(map(OF_TORCH.fullmatch, trace.categories)):
-        listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
-        raise DataError(
-            _not_read(path)
-            or f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}"
-        )
+        return _Refused(reason=_not_read(path) or str(error))
     write_trace(file, trace)
     return _Stored(
         source=path,
@@ -197,7 +206,20 @@ def _store(path: Path, file: Path) -> _Stored:
     )
 
 
+def _read(path: Path) -> Trace:
+    """Read a trace of torch's profiler. Raises DataError for any other file."""
+    trace = read_kineto(path, step=window_step(path))
+    if not len(trace):
+        raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
+    if not any(map(OF_TORCH.fullmatch, trace.categories)):
+        listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
+        raise DataError(f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}")
+    return trace
+
+
 def _not_read(path: Path) -> str | None:
+    if holds_dumps(path):
+        return f"{path} is of torch's flight recorder; see who waits for whom: traincope hang {path}"
     what = foreign_format(path)
     return None if what is None else f"{path} is {what}, which is not read; import a trace of torch's profiler"
 

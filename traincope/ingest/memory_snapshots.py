@@ -7,7 +7,7 @@ allocator's actions, if it was recorded.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,21 +88,37 @@ def find_snapshots(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def import_snapshots(
-    paths: Sequence[Path], target: Path, *, given: Given = NOTHING_GIVEN
+    paths: Sequence[Path],
+    target: Path,
+    *,
+    given: Given = NOTHING_GIVEN,
+    on_left_out: Callable[[str], object] | None = None,
 ) -> tuple[ImportedSnapshot, ...]:
     """Make the run directory `target`, which must not exist, of snapshots, one per rank.
 
-    Raises DataError for another file, or if a pickle holds more than plain data; UsageError if the
-    directory cannot be made. On an error nothing remains of it.
+    `on_left_out` gets a sentence for each file that is not a snapshot, and the others are imported. Raises DataError
+    for such a file without `on_left_out`, and if no file is a snapshot; UsageError if the directory cannot be made. On
+    an error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")
     imported: list[ImportedSnapshot] = []
+    refused: list[DataError] = []
     for path in paths:
+        try:
+            snapshot = read_memory_snapshot(path)
+        except DataError as error:
+            refused.append(error)
+            continue
         rank, rule = rank_of(path, taken={each.rank for each in imported})
         if any(each.rank == rank for each in imported):
             raise UsageError(f"{path} is of rank {rank} like a file before it; give one snapshot per rank")
-        imported.append(ImportedSnapshot(source=path, rank=rank, rule=rule, snapshot=read_memory_snapshot(path)))
+        imported.append(ImportedSnapshot(source=path, rank=rank, rule=rule, snapshot=snapshot))
+    if refused and (on_left_out is None or not imported):
+        raise refused[0]
+    if on_left_out is not None:
+        for reason in refused:
+            on_left_out(str(reason))
     try:
         with written_aside(target) as new_path:
             make_directory(new_path)

@@ -247,6 +247,13 @@ def test_what_deepspeed_leaves_to_the_training_is_open(key: str) -> None:
     assert "odd-vocabulary" not in open_rules
 
 
+def test_an_error_behind_comments_is_at_its_own_line_and_column() -> None:
+    text = '{ /* one\n two\n three */ "a": 1, // four\n # five\n "b": x}'
+    with pytest.raises(json.JSONDecodeError) as refused:
+        json.loads(plain_json(text))
+    assert (refused.value.lineno, refused.value.colno) == (5, 7)
+
+
 def test_comments_of_hjson_are_no_values() -> None:
     text = '{ # all\n "a": "x // y # z", // one\n /* two\n lines */ "b": [1, 2,], \n}'
     assert json.loads(plain_json(text)) == {"a": "x // y # z", "b": [1, 2]}

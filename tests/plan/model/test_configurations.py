@@ -101,6 +101,32 @@ PUBLISHED: dict[str, tuple[float, dict[str, Any]]] = {
             "sliding_window": 512,
         },
     ),
+    "OLMo-2-1124-7B": (
+        7.2986,
+        {
+            "model_type": "olmo2",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "intermediate_size": 11_008,
+            "vocab_size": 100_352,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "granite-3.1-8b-base": (
+        8.17,
+        {
+            "model_type": "granite",
+            "hidden_size": 4096,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "intermediate_size": 12_800,
+            "vocab_size": 49_155,
+            "tie_word_embeddings": True,
+        },
+    ),
     "bloom": (
         176.25,
         {"model_type": "bloom", "n_embed": 14_336, "n_layer": 70, "num_attention_heads": 112, "vocab_size": 250_880},

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -10,7 +11,7 @@ from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import whole
 from traincope.cli.screen import make_console
 from traincope.cli.sigterm import interrupted_by_sigterm
-from traincope.errors import UsageError
+from traincope.errors import LEFT_OUT, UsageError
 from traincope.ingest import (
     TABLE_SUFFIXES,
     Given,
@@ -110,21 +111,24 @@ class Import:
             _describe(tables[0], import_table(tables[0], arguments.output, given=given))
             print(f"see the result:  traincope report {arguments.output}")
             return 0
+        left_out: list[str] = []
         with_traces = [path for path in arguments.traces if path.is_dir() and holds_traces(path)]
         others = [path for path in arguments.traces if path not in with_traces]
-        dumps = next((path for path in others if path.exists() and holds_dumps(path)), None)
-        if dumps is not None:
-            raise UsageError(f"{dumps} is of torch's flight recorder; see who waits for whom: traincope hang {dumps}")
-        for left_out in find_snapshots(with_traces):
-            print(f"{left_out} is a snapshot of memory, so it is left out; import it alone", file=sys.stderr)
-        snapshots = find_snapshots(others)
+        snapshots = [path for path in find_snapshots(others) if not holds_dumps(path)]
+        dumps = [path for path in others if path.exists() and holds_dumps(path)]
+        if dumps and (not snapshots or any(path.is_file() for path in dumps)):
+            raise UsageError(
+                f"{dumps[0]} is of torch's flight recorder; see who waits for whom: traincope hang {dumps[0]}"
+            )
         if snapshots:
             if with_traces or any(path not in snapshots and holds_traces(path) for path in others):
                 raise UsageError(f"{snapshots[0]} is a snapshot of memory; import traces and snapshots separately")
-            for each in import_snapshots(snapshots, arguments.output, given=given):
+            files = find_snapshots(others)
+            for each in import_snapshots(files, arguments.output, given=given, on_left_out=left_out.append):
                 print(f"{each.source}: rank {each.rank} ({each.rule}), {count(len(each.snapshot.devices), 'GPU')}")
-            print(f"see the result:  traincope report {arguments.output}")
-            return 0
+            return _ended(arguments.output, left_out)
+        for path in find_snapshots(with_traces):
+            left_out.append(f"{path} is a pickle, and this an import of traces; import it alone")
         paths = find_traces(arguments.traces)
         console = make_console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -136,6 +140,7 @@ class Import:
                 given=given,
                 processes=2,
                 on_read=lambda: progress.advance(task),
+                on_left_out=left_out.append,
             )
         for trace in imported:
             events = f"{trace.num_kept:,} of {trace.num_read:,} events kept"
@@ -144,8 +149,17 @@ class Import:
                 print(f"  left out: {count(trace.num_untimed, 'event')} without a valid time")
             if trace.lost is not None:
                 print(f"  incomplete: {trace.lost}")
-        print(f"see the result:  traincope report {arguments.output}")
-        return 0
+        return _ended(arguments.output, left_out)
+
+
+def _ended(output: Path, left_out: Sequence[str]) -> int:
+    """Print the end of the summary, and the sentence of each file that is not imported. Return the exit code."""
+    for reason in left_out:
+        print(f"left out: {reason}", file=sys.stderr)
+    if left_out:
+        print(f"left out: {count(len(left_out), 'file')}, so the exit code is {LEFT_OUT}")
+    print(f"see the result:  traincope report {output}")
+    return LEFT_OUT if left_out else 0
 
 
 def _describe(path: Path, table: ImportedTable) -> None:

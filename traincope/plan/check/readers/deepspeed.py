@@ -14,13 +14,18 @@ BATCH, CLIPPING = (
 )
 COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|#[^\n]*|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
 """A string, which stays; or a comment or a last comma, which DeepSpeed's hjson allows."""
+NOT_A_BREAK = re.compile(r"[^\n]")
 KEYS = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "gradient_accumulation_steps"}
 
 
 def plain_json(text: str) -> str:
-    """Return the text without what hjson allows and JSON does not: comments, and commas before an end."""
-    without = COMMENT.sub(lambda match: match[1] or ("" if match[0] == "," else " "), text)
-    return COMMENT.sub(lambda match: match[1] or "", without)
+    """Blank what hjson allows and JSON does not: comments, and commas before an end. Each place stays where it was."""
+    without_comments = COMMENT.sub(_blanked, text)
+    return COMMENT.sub(_blanked, without_comments)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    return match[1] or NOT_A_BREAK.sub(" ", match[0])
 
 
 def is_deepspeed(table: Mapping[str, object]) -> bool:
