@@ -19,6 +19,7 @@ from torch.utils import data
 import traincope
 from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
 from tests.faults.victims.victims import Victims
+from tests.native.library import python_hooks
 from traincope.events import Flag, Kind, Phase
 from traincope.record import hooks, run
 from traincope.record.probes import INSTALL_ERRORS
@@ -115,7 +116,8 @@ def train_where_records_fail(out: str, kind: int, phase: int) -> Outcome:
     ThreadWriter.begin = begin_or_fail  # type: ignore[method-assign, assignment]
     ThreadWriter.begin_phase = begin_phase_or_fail  # type: ignore[method-assign]
     ThreadWriter.begin_collective = begin_collective_or_fail  # type: ignore[method-assign]
-    return train_observed(out)
+    with python_hooks():
+        return train_observed(out)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,8 @@ PRIVATE = {
 
 
 def train_without_each(out: str) -> dict[str, Any]:
-    return {name: train_without(f"{out}/{name}", name) for name in PRIVATE}
+    with python_hooks():
+        return {name: train_without(f"{out}/{name}", name) for name in PRIVATE}
 
 
 def train_without(out: str, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch.library import Library
 import traincope
 from tests.faults.victims.trainings import Outcome, join_a_group, train
 from tests.faults.victims.victims import Victims
+from tests.native.library import python_hooks
 from traincope.events import BLOCK_STEPS, Flag, Kind
 from traincope.record.communication import missed_collectives
 from traincope.record.instrumentation.dispatcher import KEY
@@ -164,7 +165,7 @@ def alternate(out: str, disturb: str = "") -> dict[str, Any]:
     join_a_group()
     begun, ended = threading.Event(), threading.Event()
     thread, counter, present = threading.Thread(target=Naps(), args=(begun, ended)), None, []
-    with traincope.run(out) as run:
+    with python_hooks(), traincope.run(out) as run:
         for step in range(6 * BLOCK_STEPS):
             if step == BLOCK_STEPS + 3 and disturb == "kernel":
                 counter = CountingKernel("BackendSelect")

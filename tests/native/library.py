@@ -2,6 +2,8 @@
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,3 +23,17 @@ needs_library = pytest.mark.skipif(bool(why_missing()), reason=f"{why_missing()}
 def use_native(native: bool) -> None:
     """Choose the recorder of the next run of this process."""
     os.environ[VARIABLE] = Use.REQUIRE if native else Use.OFF
+
+
+@contextmanager
+def python_hooks() -> Iterator[None]:
+    """Let the Python hooks record in this process: the test is about them."""
+    before = os.environ.get(VARIABLE)
+    use_native(False)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = before

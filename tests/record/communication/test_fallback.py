@@ -17,6 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import first_line, replicated, sharded, train_losses
+from tests.native.library import python_hooks
 from traincope.doctor import State, examine_run
 from traincope.events import Flag, Kind
 from traincope.record.communication.fallback import METHODS
@@ -34,7 +35,7 @@ UNEQUAL = ~int(Flag.DONE_BEFORE_WAIT)
 def fallen_back(directory: str, *, level: int = 1) -> Iterator[traincope.Run]:
     """Start a run under a torch that lacks a private name."""
     name, run = getattr(torch._C, LACKING), traincope.run(directory, level=level, budget=None)
-    with ExitStack() as leaving:
+    with python_hooks(), ExitStack() as leaving:
         delattr(torch._C, LACKING)
         try:
             leaving.enter_context(run)
