@@ -16,6 +16,7 @@ import random
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
@@ -26,6 +27,7 @@ from typing import Any
 
 from traincope.events import EARLY_STEPS
 from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import name_this_thread
 from traincope.store.layout import stack_samples_file
@@ -63,6 +65,8 @@ class StackSampling:
         """Raises OSError outside of the main thread: Python runs pending calls only there."""
         if recorder.main_thread != threading.main_thread().ident:
             raise OSError("the training does not run in Python's main thread")
+        for function in (_answer, _Interrupted.__bool__):  # a compiled region may be running
+            hide_from_compiler(function, calls_too=True)
         self._recorder, self._installed = recorder, True
         self._start = guard(self._start_sampler)
         recorder.at_blocks(self._prepare)
@@ -138,7 +142,7 @@ class _Sampler:
         if self._asked_ns is None:
             self._asked_ns = monotonic_ns()
             _answering[0] = self
-            if ctypes.pythonapi.Py_AddPendingCall(_PENDING, None):
+            if _add_pending_call(_PENDING, None):
                 self._asked_ns = None  # too many calls are pending
 
     def _sample(self) -> None:
@@ -210,14 +214,37 @@ _answering: list[_Sampler | None] = [None]
 """The sampler that asked last."""
 
 
+class _Interrupted:
+    """Raises in the training what one of its signal handlers raised while a sample was taken."""
+
+    def __init__(self) -> None:
+        self.errors: deque[BaseException] = deque()
+
+    def __bool__(self) -> bool:
+        raise self.errors.popleft()
+
+
 def _answer(_: object) -> int:
+    """Answer, and raise nothing: ctypes would print it, and the training would never see it."""
     sampler = _answering[0]
     if sampler is not None:
-        sampler.answer()
+        try:
+            sampler.answer()
+        except RecursionError:  # the training is close to the limit, which it may never reach
+            pass
+        except BaseException as error:  # noqa: BLE001 - only the training's own passes the guard
+            _interrupted.errors.append(error)
+            _add_pending_call(_is_true, id(_interrupted))
     return 0
 
 
-_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer)
+_add_pending_call = ctypes.pythonapi["Py_AddPendingCall"]  # by item: the attribute is shared by the whole process
+_add_pending_call.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+_is_true = ctypes.cast(ctypes.pythonapi["PyObject_IsTrue"], ctypes.c_void_p)
+"""A pending call whose function fails raises in the main thread. This one calls `__bool__`, and fails as it does."""
+_interrupted = _Interrupted()
+_ANSWER = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer)
+_PENDING = ctypes.cast(_ANSWER, ctypes.c_void_p)
 """It lives as long as the process: a pending call may outlive its sampler."""
 OWN_FILES = frozenset({__file__, guard.__code__.co_filename})
 
