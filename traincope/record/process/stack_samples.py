@@ -65,8 +65,6 @@ class StackSampling:
         """Raises OSError outside of the main thread: Python runs pending calls only there."""
         if recorder.main_thread != threading.main_thread().ident:
             raise OSError("the training does not run in Python's main thread")
-        for function in (_answer, _Interrupted.__bool__):  # a compiled region may be running
-            hide_from_compiler(function, calls_too=True)
         self._recorder, self._installed = recorder, True
         self._start = guard(self._start_sampler)
         recorder.at_blocks(self._prepare)
@@ -93,6 +91,9 @@ class StackSampling:
         return True
 
     def _start_sampler(self, step: int) -> None:
+        if "torch" in sys.modules:
+            for function in (_answer, _Interrupted.__bool__):  # a compiled region may be running
+                hide_from_compiler(function, calls_too=True)
         sampler = _Sampler(self._recorder.directory / stack_samples_file(step), seconds=self._seconds)
         sampler.start()
         self._sampler = sampler
