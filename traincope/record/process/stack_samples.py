@@ -133,9 +133,9 @@ class _Sampler:
     def _run(self) -> None:
         name_this_thread()
         ask, write, draw = guard(self._ask), guard(self._write), random.Random()
-        while (
-            not self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())) and len(self._times_ns) < self._max_samples
-        ):
+        while len(self._times_ns) < self._max_samples:
+            if self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())):
+                break
             ask()
         write()
 
@@ -207,10 +207,6 @@ class _Sampler:
         return {number: name for number, name in names.items() if number in self._modules}
 
 
-def _pause_seconds(draw: random.Random) -> float:
-    return INTERVAL_SECONDS * (0.5 + draw.random())
-
-
 _answering: list[_Sampler | None] = [None]
 """The sampler that asked last."""
 
@@ -239,14 +235,15 @@ def _answer(_: object) -> int:
     return 0
 
 
-_add_pending_call = ctypes.pythonapi["Py_AddPendingCall"]  # by item: the attribute is shared by the whole process
+_add_pending_call = ctypes.pythonapi["Py_AddPendingCall"]
+"""By item: the attribute belongs to the whole process, so its types are not ours to set."""
 _add_pending_call.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
 _is_true = ctypes.cast(ctypes.pythonapi["PyObject_IsTrue"], ctypes.c_void_p)
 """A pending call whose function fails raises in the main thread. This one calls `__bool__`, and fails as it does."""
 _interrupted = _Interrupted()
 _ANSWER = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer)
-_PENDING = ctypes.cast(_ANSWER, ctypes.c_void_p)
 """It lives as long as the process: a pending call may outlive its sampler."""
+_PENDING = ctypes.cast(_ANSWER, ctypes.c_void_p)
 OWN_FILES = frozenset({__file__, guard.__code__.co_filename})
 
 
