@@ -19,7 +19,8 @@ def wait_for_ever():
     open(sys.argv[2], "w").close()
     threading.Lock().acquire() and threading.Event().wait()
 
-with traincope.run(sys.argv[1], signal_stacks=True):
+with traincope.run(sys.argv[1], signal_stacks=True) as run:
+    run.step()  # a record; without one, whether a report is possible depends on a collection of garbage
     if len(sys.argv) > 3:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
     wait_for_ever()
