@@ -32,12 +32,14 @@ def main(directory: Path, instants: int) -> None:
         if child == 0:
             save_and_upload(directory, number=number, first=reported + 1, report=writing)
         os.close(writing)
-        steps = [int(os.read(reading, 100))]  # also a busy machine uploads one between two kills
-        time.sleep(rng.uniform(0, MAX_SECONDS))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
         with os.fdopen(reading) as ends:
-            steps += [int(line) for line in ends.read().splitlines()]
+            try:
+                steps = [int(ends.readline())]  # also a busy machine uploads one between two kills
+                time.sleep(rng.uniform(0, MAX_SECONDS))
+            finally:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            steps += [int(line) for line in ends]
         newest = check(directory)
         reported = max([reported, *steps])
         assert newest >= reported, f"step {reported} was uploaded, but {newest} is the newest in the bucket"
