@@ -102,7 +102,7 @@ ON_H100 = "--gpu h100 --gpus"
 TITAN = """
 [training]
 seq_len = 8192
-local_batch_size = 1
+local_batch_size = 16
 global_batch_size = 64
 max_norm = 0.0
 [parallelism]
@@ -123,7 +123,7 @@ DEEPSPEED = {
 MEGATRON = r"""#!/bin/bash
 TP=4
 GPT_ARGS=" \
-    --num-layers 70 --hidden-size 14336 --num-attention-heads 112 --seq-length 2048 --pad-vocab-size-to 250880 \
+    --bf16 --num-layers 70 --hidden-size 14336 --num-attention-heads 112 --seq-length 2048 --pad-vocab-size-to 250880 \
     --micro-batch-size 2 --global-batch-size 2048 --clip-grad 1.0 --num-workers 0 --checkpoint-activations \
     --tensor-model-parallel-size $TP --pipeline-model-parallel-size 12 --save /checkpoints --save-interval 100 \
     "
@@ -151,7 +151,7 @@ def test_a_configuration_of_traincope(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_torchtitan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """64 GPUs are 2 x 8 x 4: 32 microbatches are enough."""
+    """Each of two passes of the pipeline has 16 microbatches, which are enough for its 4 ranks."""
     path = tmp_path / "titan.toml"
     path.write_text(TITAN)
     framework, broken = checked(capsys, path, *ON_H100.split(), "64", "--domain", "4")
@@ -198,6 +198,7 @@ def test_the_exit_code_follows_the_severity(
         ("plan.toml", "layers = ", "is not valid TOML"),
         ("plan.json", "{", "is not valid JSON"),
         ("plan.json", "{}", "is not a configuration of DeepSpeed"),
+        ("plan.yaml", "trainer:\n  devices: 8\nmodel:\n  num_layers: 4\n", "is a configuration of NeMo"),
         ("plan.sh", "echo", "is not a plan: give a .toml"),
         (
             "plan.toml",

@@ -1,6 +1,8 @@
 """Plans as the readers take them, by the rules of each framework."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +16,7 @@ from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 
-SHAPES = "--num-layers 2 --hidden-size 4096 --num-attention-heads 32 --seq-length 128 --vocab-size 50257"
+SHAPES = "--bf16 --num-layers 2 --hidden-size 4096 --num-attention-heads 32 --seq-length 128 --vocab-size 50257"
 
 
 def megatron(arguments: str) -> TrainingPlan:
@@ -74,7 +76,9 @@ def test_deepspeed_completes_the_batch(table: dict[str, object], micro_batch: in
 
 
 def test_a_batch_that_deepspeed_cannot_divide_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"train_batch_size is 60; give a multiple of GPUs x microbatch x acc.* = 8"):
+    with pytest.raises(
+        UsageError, match=r"train_batch_size is 60; give a multiple of data ranks x microbatch x acc.* = 8"
+    ):
         read_deepspeed("ds.json", {"train_batch_size": 60}, shape=None, gpus=8)
 
 
@@ -337,3 +341,176 @@ def test_both_spellings_of_virtual_stages_are_read(argument: str) -> None:
     )
     assert plan.layout is not None
     assert plan.layout.virtual == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "tp", "pp"),
+    [
+        ("TP=2; PP=4\n", 2, 4),
+        ("export TP=2 PP=4\n", 2, 4),
+        ("TP=${TP:-2}\nPP=$((TP * 2))\n", 2, 4),
+        ("N=8\nTP=2\nPP=$(( ($N - 4) / 1 ))\n", 2, 4),
+        (": ${TP:=2}\nHALF=$TP\nPP=$((HALF + 2)) # four\n", 2, 4),
+        ("if [ $SMALL ]; then TP=2; fi\nlocal PP='4'\n", 2, 4),
+    ],
+)
+def test_variables_of_a_script_are_filled_in(script: str, tp: int, pp: int) -> None:
+    text = f"{script}train {SHAPES} --tensor-model-parallel-size $TP --pipeline-model-parallel-size ${{PP}}"
+    plan = read_megatron("train.sh", text, shape=None, gpus=8)
+    assert (plan.tp, plan.pp) == (tp, pp)
+
+
+@pytest.mark.parametrize("value", ["$TP", "$((GPUS / NODES))", "${TP}", "$((1 / 0))", "$(nproc)", "$A"])
+def test_a_value_that_the_script_computes_is_refused(value: str) -> None:
+    script = f"A=$B\nB=$A\ntrain {SHAPES} --tensor-model-parallel-size {value}"
+    with pytest.raises(UsageError, match=r"tensor-model-parallel-size is .*; give a whole number"):
+        read_megatron("train.sh", script, shape=None, gpus=8)
+
+
+def open_rules(plan: TrainingPlan) -> dict[str, str]:
+    return {rule.name: why for rule, why in unjudged(plan)}
+
+
+@pytest.mark.parametrize(
+    ("argument", "what"),
+    [
+        ("--optimizer-cpu-offload", "optimizer states that are offloaded"),
+        ("--cpu-offloading --cpu-offloading-num-layers 4", "activations that are offloaded"),
+        ("--fp8-format hybrid", "products in fp8"),
+        ("--optimizer muon", "the optimizer muon"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", "of some layers"),
+        ("--num-distributed-optimizer-instances 2", "several instances"),
+    ],
+)
+def test_a_setting_without_a_formula_leaves_memory_and_speed_open(argument: str, what: str) -> None:
+    why = open_rules(megatron(argument))["does-not-fit"]
+    assert "no formula here has" in why
+    assert what in why
+    assert "does-not-fit" not in open_rules(megatron(""))
+
+
+def test_a_training_in_fp32_is_not_judged_as_one_in_bf16() -> None:
+    plan = read_megatron("train.sh", SHAPES.removeprefix("--bf16 "), shape=None, gpus=8)
+    assert "fp32" in open_rules(plan)["does-not-fit"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "zero"),
+    [
+        ("--use-torch-fsdp2", 3),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", 3),
+        ("--use-megatron-fsdp", 0),
+        ("--use-distributed-optimizer", 1),
+    ],
+)
+def test_megatrons_fsdp_is_a_stage_of_zero(argument: str, zero: int) -> None:
+    layout = megatron(argument).layout
+    assert layout is not None
+    assert layout.zero == zero
+
+
+def deepspeed(table: Mapping[str, object], gpus: int = 8) -> TrainingPlan:
+    given = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, **table}
+    return read_deepspeed("ds.json", given, shape=PRESETS["llama3-8b"], gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offloaded to cpu"),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
+            "weights that are offloaded to nvme",
+        ),
+        ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "optimizer states that are offloaded to cpu"),
+        ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "second partition"),
+        ({"bf16": {"enabled": False}}, "fp32"),
+        ({"optimizer": {"type": "OneBitAdam"}}, "the optimizer OneBitAdam"),
+    ],
+)
+def test_what_deepspeed_moves_or_shrinks_is_not_judged_by_formula(table: dict[str, object], what: str) -> None:
+    recompute = {"does-not-fit", "checkpoint-cadence"}
+    why = open_rules(deepspeed(table))
+    assert what in why["does-not-fit"]
+    assert recompute <= why.keys()
+    plain = {"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}}
+    assert "does-not-fit" not in open_rules(deepspeed(plain))
+
+
+def test_axes_that_deepspeed_states_are_read() -> None:
+    table = {
+        "tensor_parallel": {"autotp_size": 2},
+        "sequence_parallel_size": 2,
+        "gradient_accumulation_steps": 2,
+        "zero_optimization": {"stage": 3, "mics_shard_size": 2},
+    }
+    layout = deepspeed(table, gpus=16).layout
+    assert layout is not None
+    assert (layout.dp, layout.tp, layout.cp, layout.cp_method, layout.replicas) == (4, 2, 2, "ulysses", 2)
+
+
+def test_a_batch_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"train_batch_size is 32; give data ranks x microbatch x accumulation = 16"):
+        deepspeed({"train_batch_size": 32, "gradient_accumulation_steps": 2})
+
+
+def titan(parallelism: Mapping[str, object], **tables: Mapping[str, object]) -> TrainingPlan:
+    given = {"training": {"local_batch_size": 2, "seq_len": 8192}, **tables, "parallelism": parallelism}
+    return read_torchtitan("t.toml", given, shape=None, gpus=64)
+
+
+def test_the_flavor_of_torchtitan_is_the_model() -> None:
+    model = {"name": "llama3", "flavor": "70B"}
+    assert titan({}, model=model).shape == replace(PRESETS["llama3-70b"], sequence=8192)
+    assert titan({}, model={"name": "llama4", "flavor": "17bx16e"}).shape is None
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "zero", "replicas"),
+    [
+        ({"data_parallel_replicate_degree": 4}, 3, 4),
+        ({"data_parallel_replicate_degree": 8, "data_parallel_shard_degree": 8}, 3, 8),
+        ({"data_parallel_replicate_degree": 64, "data_parallel_shard_degree": 1}, 0, 1),
+        ({"tensor_parallel_degree": 8}, 3, 1),
+    ],
+)
+def test_replicas_of_shards_are_read(parallelism: dict[str, object], zero: int, replicas: int) -> None:
+    layout = titan(parallelism).layout
+    assert layout is not None
+    assert (layout.zero, layout.replicas) == (zero, replicas)
+
+
+def test_degrees_that_do_not_make_the_ranks_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"shard_degree is 4; give -1, or degrees whose product is 64"):
+        titan({"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 4})
+
+
+def test_each_pass_of_a_pipeline_has_the_microbatches_of_a_local_batch() -> None:
+    """torchtitan accumulates gradients over whole passes of the pipeline: 2 microbatches of 4 ranks, 8 times."""
+    training: dict[str, object] = {"local_batch_size": 2, "global_batch_size": 128}
+    plan = titan({"tensor_parallel_degree": 2, "pipeline_parallel_degree": 4}, training=training)
+    assert plan.layout is not None
+    assert plan.layout.microbatches == 2
+    assert plan.unmodelled == ("several passes of the pipeline in a step (global_batch_size)",)
+
+
+def test_a_schedule_without_a_formula_for_its_microbatches_leaves_the_layout_open() -> None:
+    plan = titan({"pipeline_parallel_degree": 4, "pipeline_parallel_schedule": "Interleaved1F1B"})
+    assert plan.layout is None
+    assert "interleaved needs a multiple of 4 microbatches" in plan.open_because
+
+
+@pytest.mark.parametrize(
+    ("tables", "what"),
+    [
+        ({"training": {"enable_cpu_offload": True}}, "offloaded"),
+        ({"training": {"dtype": "bfloat16"}}, "bfloat16 without wide weights"),
+        ({"model": {"converters": ["float8"]}}, "float8"),
+        ({"optimizer": {"name": "Muon"}}, "the optimizer Muon"),
+    ],
+)
+def test_what_torchtitan_moves_or_shrinks_is_not_judged_by_formula(
+    tables: dict[str, dict[str, object]], what: str
+) -> None:
+    assert what in " ".join(titan({}, **tables).unmodelled)
+    assert titan({}, model={"converters": []}).unmodelled == ()

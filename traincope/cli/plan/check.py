@@ -18,7 +18,7 @@ from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
 from traincope.plan.check.predicting import predicted
 from traincope.plan.check.problem import Problem, Rule, Severity, Site
 from traincope.plan.check.readers.deepspeed import is_deepspeed, plain_json, read_deepspeed
-from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, is_megatron_yaml, read_megatron
+from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, is_megatron_yaml, is_nemo, read_megatron
 from traincope.plan.check.readers.torchtitan import is_torchtitan, python_tables, read_torchtitan
 from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
@@ -133,6 +133,8 @@ def read_plan(path: Path, *, shape: Transformer | None, gpus: int, vocabulary: i
         return _own_plan(path)
     if path.suffix == ".py" and (configured := python_tables(str(path), text, name=name)) is not None:
         return read_torchtitan(str(path), configured, shape=shape, gpus=gpus)
+    if path.suffix in YAML and is_nemo(text):
+        raise UsageError(f"{path} is a configuration of NeMo, which is not read; give Megatron-LM's arguments")
     if is_megatron_yaml(text) if path.suffix in YAML else is_megatron(text):
         return read_megatron(str(path), text, shape=shape, gpus=gpus, vocabulary=vocabulary)
     raise UsageError(

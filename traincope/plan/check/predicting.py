@@ -16,10 +16,10 @@ def predicted(
 ) -> Prediction | None:
     """Prediction of a plan, with flash attention and AdamW; `layout` and `recompute` replace the plan's.
 
-    None if the plan leaves its model or layout open, or if the layout is impossible.
+    None if the plan leaves its model or layout open, has a setting without a formula, or an impossible layout.
     """
     layout = layout or plan.layout
-    if plan.shape is None or layout is None:
+    if plan.shape is None or layout is None or plan.unmodelled:
         return None
     policy = FLASH.with_recompute(recompute or plan.recompute or Recompute.NONE)
     try:

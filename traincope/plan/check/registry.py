@@ -110,6 +110,8 @@ RULES: tuple[Rule, ...] = (
 """Worst first. A new rule is a function in the file of its family, and one entry here."""
 
 
+PREDICTED = frozenset(("shape", "layout"))
+"""What rules need that stand on predicted memory or speed."""
 GIVEN_BY_MODEL = frozenset(("shape", "layout", "vocabulary", "head_dim"))
 ASK_MODEL = "the plan does not give the model's shapes; give --model and --seq"
 LEFT_OPEN = {
@@ -132,9 +134,13 @@ def check(plan: TrainingPlan, site: Site) -> Iterator[tuple[Rule, Problem]]:
 def unjudged(plan: TrainingPlan) -> Iterator[tuple[Rule, str]]:
     """Yield the rules for which the plan does not say enough, with what is missing and how to give it."""
     for rule in RULES:
+        if rule.find is recompute_only_for_memory and plan.recompute is Recompute.NONE:
+            continue
         lacking = [name for name in rule.needs if getattr(plan, name) is None]
-        if lacking and not (rule.name == "needless-recomputation" and plan.recompute is Recompute.NONE):
+        if lacking:
             yield rule, _why_open(plan, lacking)
+        elif plan.unmodelled and PREDICTED.issubset(rule.needs):
+            yield rule, f"no formula here has {' and '.join(plan.unmodelled)}; record some steps with `traincope run`"
 
 
 def _why_open(plan: TrainingPlan, lacking: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ class TrainingPlan:
     framework: str
     open_because: str = ""
     """Why the model or the layout is not known although the plan gives something of it, and the remedy."""
+    unmodelled: tuple[str, ...] = ()
+    """Settings that change memory or speed, and have no formula here."""
     shape: Transformer | None = None
     layout: Layout | None = None
     """Layout and batch."""

@@ -1,11 +1,11 @@
 """DeepSpeed's JSON: deepspeed.ai/docs/config-json."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from traincope.plan.check.readers.values import AUTO, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import RING, ULYSSES, Layout
 from traincope.plan.model.transformer import Transformer
 
 BATCH, CLIPPING = (
@@ -28,29 +28,42 @@ def _blanked(match: re.Match[str]) -> str:
     return match[1] or NOT_A_BREAK.sub(" ", match[0])
 
 
+ADAM = frozenset({"adam", "adamw", "fusedadam", "cpuadam", AUTO})
+"""Types of optimizers whose states the formulas count: a master copy and two moments of every weight."""
+UNMODELLED_ZERO = {
+    "cpu_offload": "optimizer states that are offloaded to cpu",
+    "cpu_offload_params": "weights that are offloaded to cpu",
+    "zero_hpz_partition_size": "a second partition of the weights (hpZ)",
+    "zero_quantized_weights": "quantized weights (qwZ)",
+    "zero_quantized_gradients": "quantized gradients (qgZ)",
+    "zero_quantized_nontrainable_weights": "quantized weights",
+}
+UNMODELLED_16 = ("fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states")
+
+
 def is_deepspeed(table: Mapping[str, object]) -> bool:
     return not KEYS.isdisjoint(table)
 
 
 def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transformer | None, gpus: int) -> TrainingPlan:
-    """The plan on `gpus` GPUs that share data only. Raises UsageError for values of a wrong kind.
+    """The plan on `gpus` GPUs, which share data and the axes that the file states. Raises UsageError for wrong values.
 
     The table `activation_checkpointing` configures recomputation; the training's code decides whether it is used.
     `fp16_master_weights_and_grads` keeps the optimizer's state in fp32 (deepspeed/runtime/zero/stage_1_and_2.py).
     """
     top, zero = Values(source, {"": table}, ""), Values(source, table, "zero_optimization")
     left_open = [key for key in BATCH if top.left_open(key)]
-    layout = None
-    if not left_open:
-        micro, accumulation = _microbatches(top, gpus)
-        layout = Layout(dp=gpus, zero=zero.whole("stage", 0), microbatches=accumulation, micro_batch=micro)
+    axis = top.table("tensor_parallel")
+    tp = axis.whole("autotp_size", 0) or axis.table("tp").whole("tp_size", 1)
+    layout = None if left_open else _layout(top, zero, tp=tp, gpus=gpus)
     clips = None if top.left_open(CLIPPING) else top.number(CLIPPING, 0.0) > 0
     return TrainingPlan(
         framework="DeepSpeed",
         open_because=f"{', '.join(left_open)}: {AUTO}; write the numbers of the training" if left_open else "",
+        unmodelled=tuple(dict.fromkeys(_unmodelled(top, zero))),
         shape=shape,
         layout=layout,
-        tp=1,
+        tp=tp,
         pp=1,
         vocabulary=None if shape is None else shape.vocabulary,
         head_dim=None if shape is None else shape.query_width // shape.heads,
@@ -60,13 +73,56 @@ def read_deepspeed(source: str, table: Mapping[str, object], *, shape: Transform
     )
 
 
-def _microbatches(top: Values, gpus: int) -> tuple[int, int]:
+def _layout(top: Values, zero: Values, *, tp: int, gpus: int) -> Layout:
+    """Layout and batch. Ranks of Ulysses' sequence parallelism share a sequence, and not the batch."""
+    cp = top.whole("sequence_parallel_size", 1)
+    dp = top.quotient(gpus, tp * cp, of="tensor x sequence parallel sizes")
+    micro, accumulation = _microbatches(top, dp)
+    shards = zero.whole("mics_shard_size", -1)
+    return Layout(
+        dp=dp,
+        tp=tp,
+        cp=cp,
+        cp_method=ULYSSES if cp > 1 else RING,
+        zero=zero.whole("stage", 0),
+        replicas=1 if shards < 1 else top.quotient(dp, shards, of="ranks of mics_shard_size"),
+        microbatches=accumulation,
+        micro_batch=micro,
+    )
+
+
+def _unmodelled(top: Values, zero: Values) -> Iterator[str]:
+    """Yield the settings without a formula."""
+    for part, what in (("offload_optimizer", "optimizer states"), ("offload_param", "weights")):
+        device = zero.table(part).text("device", "none")
+        if device != "none":
+            yield f"{what} that are offloaded to {device}"
+    yield from (what for key, what in UNMODELLED_ZERO.items() if _is_on(zero.get(key)))
+    low = [top.table(name) for name in ("bf16", "bfloat16", "fp16")]
+    if not any(each.get("enabled") in (True, AUTO) for each in low):
+        yield "a training in fp32 (neither bf16 nor fp16 is enabled)"
+    if any(_is_on(each.get(key)) for each in low for key in UNMODELLED_16):
+        yield "an optimizer of 16 bits"
+    optimizer = top.table("optimizer").text("type", AUTO)
+    if optimizer.lower() not in ADAM:
+        yield f"the optimizer {optimizer}"
+
+
+def _is_on(value: object) -> bool:
+    return value is True or (type(value) is int and value > 1)
+
+
+def _microbatches(top: Values, dp: int) -> tuple[int, int]:
     """Sequences of a microbatch, and microbatches of a step. One that is missing follows from `train_batch_size`."""
     keys = BATCH[:2]
     micro, accumulation = (top.whole(key, 1) for key in keys)
-    if not top.given("train_batch_size") or all(map(top.given, keys)):
+    if not top.given("train_batch_size"):
         return micro, accumulation
-    batch, divisor = top.whole("train_batch_size", 1), gpus * micro * accumulation
+    batch, divisor = top.whole("train_batch_size", 1), dp * micro * accumulation
+    if all(map(top.given, keys)):
+        if batch != divisor:
+            raise top.wrong("train_batch_size", batch, f"data ranks x microbatch x accumulation = {divisor}")
+        return micro, accumulation
     if divisor < 1 or batch < 1 or batch % divisor:
-        raise top.wrong("train_batch_size", batch, f"a multiple of GPUs x microbatch x accumulation = {divisor}")
+        raise top.wrong("train_batch_size", batch, f"a multiple of data ranks x microbatch x accumulation = {divisor}")
     return (micro, batch // divisor) if top.given(keys[0]) else (batch // divisor, accumulation)

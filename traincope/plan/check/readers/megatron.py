@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from traincope.plan.check.readers.shell import Variables, filled_in, options, script_lines, variables_of
 from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
@@ -18,9 +18,6 @@ PAD_MULTIPLE = 128
 GIVE_MODEL = "give --model and --seq"
 SIZED = ("vocab-size", "padded-vocab-size", "pad-vocab-size-to")
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
-GLUED = re.compile(r"\\\n")
-ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(.*?)\s*(?:#.*)?$", re.MULTILINE)
-LITERAL = re.compile(r"[\w.,-]+")
 YAML = (".yaml", ".yml")
 FREQ = "moe-layer-freq"
 IN_YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([\w-]+)[\"']?\s*:[ \t]+(.*?)[ \t]*(?:\s#.*)?$", re.MULTILINE)
@@ -59,12 +56,35 @@ OPEN = {
     "account-for-loss-in-pipeline-split": "stages of unequal layers",
 }
 """Arguments that change the model in a way without a formula here."""
+UNMODELLED = {
+    "cpu-offloading": "activations that are offloaded",
+    "fine-grained-activation-offloading": "activations that are offloaded",
+    "optimizer-cpu-offload": "optimizer states that are offloaded",
+    "fp8-format": "products in fp8",
+    "fp4-format": "products in fp4",
+    "use-precision-aware-optimizer": "optimizer states of other types",
+    "recompute-modules": "chosen modules that are recomputed",
+    "expert-tensor-parallel-size": "a tensor-parallel size of experts",
+    "hybrid-context-parallel": "hybrid context parallelism",
+}
+"""Arguments that change memory or speed in a way without a formula here."""
+SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""--data-parallel-sharding-strategy -> ZeRO stage."""
+MEGATRON_FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
 MAX_PATTERN = 10_000
 """Most layers in a pattern of experts."""
 
 
+NEMO = re.compile(r"^(?:trainer|exp_manager)\s*:|^\s*_target_\s*:|^\s*encoder_seq_length\s*:", re.MULTILINE)
+
+
 def is_megatron(text: str) -> bool:
     return any(name in text for name in ("--num-layers", "--tensor-model-parallel-size"))
+
+
+def is_nemo(text: str) -> bool:
+    """Return whether this is NeMo's YAML, which has some of Megatron-LM's names with other defaults."""
+    return NEMO.search(text) is not None
 
 
 def is_megatron_yaml(text: str) -> bool:
@@ -94,19 +114,14 @@ def _add(given: dict[str, object], name: str, value: object, *, word: str) -> No
 
 def arguments(source: str, text: str) -> Mapping[str, object]:
     """Name -> value of each `--name value`; True for a name alone. Variables of the script are filled in."""
-    variables: dict[str, set[str]] = {}
-    for assigned, content in ASSIGNED.findall(text):
-        variables.setdefault(assigned, set()).add(content.strip("\"'"))
     if source.endswith(YAML):
         return _in_yaml(text)
-    given: dict[str, object] = {}
-    for line in GLUED.sub(" ", text).splitlines():
-        for word, following in pairwise([*_words(line), ""]):
-            if word.startswith("--") and len(word) > 2:
-                name, equals, value = word[2:].partition("=")
-                value = value if equals else "" if following.startswith("--") else following
-                content = _filled_in(_expression(line) or value if name == FREQ else value, variables)
-                _add(given, name, content, word=f"--{name}")
+    lines = script_lines(text)
+    variables, given = variables_of(lines), dict[str, object]()
+    for line in lines:
+        for name, value in options(line):
+            content = _filled_in(_expression(line) or value if name == FREQ else value, variables)
+            _add(given, name, content, word=f"--{name}")
     return given
 
 
@@ -119,18 +134,9 @@ def _expression(line: str) -> str:
     return text if "[" in text else ""
 
 
-def _filled_in(word: str, variables: Mapping[str, set[str]]) -> object:
-    """Literal value of a variable of the script; the word itself if it is none, or if the script computes it."""
-    name = re.fullmatch(r"\$\{?(\w+)\}?", word)
-    values = sorted(variables.get(name[1], ())) if name else []
-    if len(values) > 1:
-        return Several(word, tuple(values))
-    return _typed(values[0] if values and LITERAL.fullmatch(values[0]) else word)
-
-
-def _words(line: str) -> list[str]:
-    """Words of a line without its comment. Arguments stand in strings and arrays, so quotes and brackets are blanks."""
-    return re.sub(r"[\"'()]", " ", re.sub(r"(^|\s)#.*", "", line)).split()
+def _filled_in(word: str, variables: Variables) -> object:
+    value = filled_in(word, variables)
+    return value if isinstance(value, Several) else _typed(value)
 
 
 def _typed(value: str) -> object:
@@ -161,6 +167,7 @@ def read_megatron(
     return TrainingPlan(
         framework=MEGATRON,
         open_because=why,
+        unmodelled=tuple(dict.fromkeys(_unmodelled(values))),
         shape=shape,
         layout=_layout(values, tp=tp, pp=pp, gpus=gpus, layers=None if shape is None else shape.layers),
         tp=tp,
@@ -187,6 +194,32 @@ def _recompute(values: Values) -> Recompute:
         return Recompute.FULL
     selective = granularity == "selective" or values.given("recompute-activations")
     return Recompute.SELECTIVE if selective else Recompute.NONE
+
+
+def _unmodelled(values: Values) -> Iterator[str]:
+    """Yield the settings without a formula."""
+    yield from (what for name, what in UNMODELLED.items() if values.given(name))
+    if not values.given("bf16") and not values.given("fp16"):
+        yield "a training in fp32 (neither --bf16 nor --fp16 is given)"
+    optimizer = values.text("optimizer", "adam")
+    if optimizer != "adam":
+        yield f"the optimizer {optimizer}"
+    if values.text("recompute-method", "uniform") == "block" and values.given("recompute-num-layers"):
+        yield "recomputation of some layers"
+    if values.whole("num-distributed-optimizer-instances", 1) > 1:
+        yield "several instances of the distributed optimizer"
+
+
+def _zero(values: Values) -> int:
+    """ZeRO stage, of the distributed optimizer or of FSDP."""
+    if values.given("use-torch-fsdp2"):
+        return 3
+    if any(map(values.given, MEGATRON_FSDP)):
+        strategy = values.text("data-parallel-sharding-strategy", "no_shard")
+        if strategy not in SHARDED:
+            raise values.wrong("data-parallel-sharding-strategy", strategy, f"one of {', '.join(SHARDED)}")
+        return SHARDED[strategy]
+    return 1 if values.given("use-distributed-optimizer") else 0
 
 
 def _why_open(values: Values) -> str:
@@ -305,7 +338,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
         pp=pp,
         cp=cp,
         ep=values.whole("expert-model-parallel-size", 1),
-        zero=1 if values.given("use-distributed-optimizer") else 0,
+        zero=_zero(values),
         sequence_parallel=values.given("sequence-parallel"),
         virtual=max(virtual, 1),
         microbatches=max(values.whole("global-batch-size", micro * dp) // (micro * dp), 1),

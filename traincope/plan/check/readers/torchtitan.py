@@ -2,16 +2,27 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from traincope.errors import UsageError
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
+from traincope.plan.model.sources import PRESETS
 from traincope.plan.model.transformer import Transformer
 
 TABLES = ("parallelism", "training", "checkpoint", "activation_checkpoint")
+"""Tables whose values a Python function must not compute."""
+ADAM = "AdamW"
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v"}
+NO_PIPELINE = (
+    "pipeline_parallel_layers_per_stage",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_split_points",
+    "pipeline_parallel_schedule_csv",
+)
+"""Settings that place layers on stages in a way without a formula here."""
 NO_SCHEDULE = f"its pipeline schedule has no formula here; known are {', '.join(SCHEDULES)}"
 
 
@@ -65,7 +76,7 @@ def _tables_of(function: ast.FunctionDef) -> dict[str, dict[str, object]] | None
     """Literal values in the calls that configure each table; None if none configures parallelism or training."""
     tables: dict[str, dict[str, object]] = {}
     for node in ast.walk(function):
-        if isinstance(node, ast.keyword) and node.arg in TABLES and isinstance(node.value, ast.Call):
+        if isinstance(node, ast.keyword) and node.arg in (*TABLES, "optimizer") and isinstance(node.value, ast.Call):
             named = {each.arg: each.value for each in node.value.keywords if each.arg is not None}
             tables[node.arg] = {name: value for name, tree in named.items() if (value := _literal(tree)) is not None}
     return tables if {"training", "parallelism"} & tables.keys() else None
@@ -80,23 +91,31 @@ def _literal(tree: ast.expr) -> object:
 
 
 def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transformer | None, gpus: int) -> TrainingPlan:
-    """The plan on `gpus` GPUs. Raises UsageError for values of a wrong kind and an impossible layout."""
+    """The plan on `gpus` GPUs. `shape`: the model; None: the flavor's, if it is a preset.
+
+    Raises UsageError for values of a wrong kind and an impossible layout.
+    """
     parallel, training = Values(source, tables, "parallelism"), Values(source, tables, "training")
     checkpoint, recompute = Values(source, tables, "checkpoint"), Values(source, tables, "activation_checkpoint")
     tp = parallel.whole("tensor_parallel_degree", 1)
     pp = parallel.whole("pipeline_parallel_degree", 1)
-    layout = _layout(parallel, training, tp=tp, pp=pp, gpus=gpus)
+    layout, why = _layout(parallel, training, tp=tp, pp=pp, gpus=gpus)
+    model = Values(source, tables, "model")
+    shape = shape or _flavor(model, training)
     saves = checkpoint.flag("enable", checkpoint.flag("enable_checkpoint", False))
+    mode = recompute.text("mode", "selective")
+    optimizer = Values(source, tables, "optimizer").text("name", ADAM)
     return TrainingPlan(
         framework="torchtitan",
-        open_because=NO_SCHEDULE if layout is None else "",
+        open_because=why,
+        unmodelled=tuple(_unmodelled(parallel, training, model, pp=pp, optimizer=optimizer)),
         shape=shape,
         layout=layout,
         tp=tp,
         pp=pp,
         vocabulary=None if shape is None else shape.vocabulary,
         head_dim=None if shape is None else shape.query_width // shape.heads,
-        recompute={"none": Recompute.NONE, "full": Recompute.FULL}.get(recompute.text("mode", "selective")),
+        recompute={"none": Recompute.NONE, "full": Recompute.FULL}.get(mode),
         clips=training.number("max_norm", 1.0) > 0,
         optimizer_states="fp32",
         steps=training.whole("steps", 10_000),
@@ -107,25 +126,61 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
     )
 
 
-def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) -> Layout | None:
-    """Layout; None for a schedule that is not known here."""
+def _flavor(model: Values, training: Values) -> Transformer | None:
+    """The preset of `name` and `flavor`; None for others, whose shapes are in torchtitan's code."""
+    preset = PRESETS.get(f"{model.text('name', '')}-{model.text('flavor', '').lower()}")
+    return None if preset is None else replace(preset, sequence=training.whole("seq_len", 2_048))
+
+
+def _unmodelled(parallel: Values, training: Values, model: Values, *, pp: int, optimizer: str) -> Iterator[str]:
+    """Yield the settings without a formula."""
+    if training.flag("enable_cpu_offload", False):
+        yield "weights and optimizer states that are offloaded"
+    if training.text("dtype", "float32") != "float32":
+        yield f"a training in {training.text('dtype', '')} without wide weights"
+    if training.text("mixed_precision_param", "bfloat16") != "bfloat16":
+        yield "a training in fp32 (mixed_precision_param)"
+    if optimizer not in (ADAM, "Adam"):
+        yield f"the optimizer {optimizer}"
+    if model.get("converters"):
+        yield f"converters of the model: {model.get('converters')}"
+    if pp == 1 and parallel.text("fsdp_reshard_after_forward", "default") == "never":
+        yield "weights that stay gathered (fsdp_reshard_after_forward)"
+    if pp > 1 and any(parallel.get(name) for name in NO_PIPELINE):
+        yield "layers on stages by its own rule"
+    if pp > 1 and training.whole("global_batch_size", -1) > 0:
+        yield "several passes of the pipeline in a step (global_batch_size)"
+
+
+def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) -> tuple[Layout | None, str]:
+    """Layout, or None and why no formula has it."""
     schedule = SCHEDULES.get(parallel.text("pipeline_parallel_schedule", "1F1B"))
     if schedule is None and pp > 1:
-        return None
+        return None, NO_SCHEDULE
     cp = parallel.whole("context_parallel_degree", 1)
     dp = parallel.quotient(gpus, tp * pp * cp, of="tensor x pipeline x context parallel degrees")
+    replicas = parallel.whole("data_parallel_replicate_degree", 1)
+    shards = parallel.whole("data_parallel_shard_degree", -1)
+    if replicas < 1 or dp % replicas or shards not in (-1, dp // replicas):
+        raise parallel.wrong("data_parallel_shard_degree", shards, f"-1, or degrees whose product is {dp}")
+    is_sharded = dp * cp > replicas
     local = training.whole("local_batch_size", training.whole("batch_size", 8))
     whole = training.whole("global_batch_size", -1)
     micro = parallel.whole("pipeline_parallel_microbatch_size", 1) if pp > 1 else local
-    sequences = local if whole < 0 else max(whole // dp, 1)
-    return Layout(
-        dp=dp,
-        tp=tp,
-        pp=pp,
-        cp=cp,
-        ep=parallel.whole("expert_parallel_degree", 1),
-        zero=1 if pp > 1 else 3,
-        schedule=schedule or "1f1b",
-        microbatches=max(sequences // micro, 1),
-        micro_batch=micro,
-    )
+    sequences = local if whole < 0 or pp > 1 else max(whole // dp, 1)
+    try:
+        layout = Layout(
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            ep=parallel.whole("expert_parallel_degree", 1),
+            zero=(1 if pp > 1 else 3) if is_sharded else 0,
+            replicas=replicas if is_sharded else 1,
+            schedule=schedule or "1f1b",
+            microbatches=max(sequences // micro, 1),
+            micro_batch=micro,
+        )
+    except UsageError as refusal:
+        return None, f"no formula here has its layout ({refusal})"
+    return layout, ""

@@ -28,6 +28,14 @@ class Values:
     def given(self, key: str) -> bool:
         return key in self._table
 
+    def get(self, key: str) -> object:
+        """Value of any kind; None if it is not given."""
+        return self._table.get(key)
+
+    def table(self, key: str) -> "Values":
+        """A table inside this one; empty if it is not given."""
+        return Values(self._source, self._table if key in self._table else {}, key)
+
     def holds_text(self, key: str) -> bool:
         return isinstance(self._table.get(key), str)
 
