@@ -3,13 +3,15 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, metadata
 from pathlib import Path
 
 import pytest
 
+from traincope.doctor import extras
 from traincope.doctor.disk import examine_disk
-from traincope.doctor.finding import Finding, State
+from traincope.doctor.extras import EXPORTERS, EXTRAS, examine_extras, not_importable
+from traincope.doctor.finding import Finding, State, ok
 from traincope.doctor.machine import examine_settings
 from traincope.doctor.probes import examine_probes, probe_off
 from traincope.doctor.software import examine_software, release, torch_bounds
@@ -48,12 +50,36 @@ def test_missing_live_exporters_are_a_note(
 ) -> None:
     points = [EntryPoint(name, "their_package:start", installed.LIVE_GROUP) for name in names]
     monkeypatch.setattr(installed, "entry_points", lambda **_: points)
-    (finding,) = (each for each in examine_software() if each.name == "live exporters")
+    (finding,) = (each for each in examine_extras() if each.name == "live exporters")
     assert (finding.state, finding.advice) == (State.NOTE, installed.INSTALL)
     assert finding.fact == f"{installed.NO_EXPORTERS}{others}"
     python = sys.executable
     assert finding.advice == (
         f"install it: {python} -m pip install traincope; or from its checkout: {python} -m pip install -e ."
+    )
+
+
+def test_every_extra_of_the_package_is_tried() -> None:
+    """The others are for developers, all of them, or py-spy, which a finding of its own starts."""
+    declared = set(metadata("traincope").get_all("Provides-Extra") or ())
+    assert set(EXTRAS) == declared - {"all", "dev", "docs", "stacks"}
+    assert set(installed.installed_exporters()) == set(EXPORTERS)
+
+
+def test_an_extra_is_tried_by_importing_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bare installation has the entry points of all exporters, and the packages of none."""
+    (tmp_path / "broken_package.py").write_text("raise ImportError('libbroken.so: cannot open\\nshared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    absent = (("no_such_package", "neither.this", "json"), "HTML")
+    monkeypatch.setattr(extras, "EXTRAS", {"view": absent, "sql": (("json",), "SQL"), "peers": absent})
+    monkeypatch.setattr(extras, "EXPORTERS", {"prometheus": ("no_such_package",)})
+    exporters, view, sql, peers = examine_extras()
+    assert (exporters.state, sql) == (State.NOTE, ok("sql", "SQL"))
+    assert exporters.fact == "otlp, not prometheus (without no_such_package), tensorboard"
+    assert view.fact == "absent: HTML (without no_such_package, neither)"
+    assert view.advice == peers.advice == "pip install 'traincope[view,peers]', or only those that you need"
+    assert not_importable(("broken_package",)) == (
+        "broken_package cannot be imported: libbroken.so: cannot open shared object file"
     )
 
 

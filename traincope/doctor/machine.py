@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from traincope.doctor.disk import examine_disk
+from traincope.doctor.extras import examine_extras
 from traincope.doctor.finding import Examination, Finding, Section, note, ok
 from traincope.doctor.gpu import examine_gpu
 from traincope.doctor.probes import examine_probes
@@ -22,6 +23,7 @@ def examine_machine(environment: Mapping[str, str]) -> Examination:
         subject="this machine and this Python",
         sections=(
             Section(title="SOFTWARE", findings=examine_software()),
+            Section(title="EXTRAS", findings=examine_extras()),
             Section(title="GPU", findings=examine_gpu()),
             Section(title="PROBES", findings=examine_probes()),
             Section(title="DISK", findings=examine_disk(out)),

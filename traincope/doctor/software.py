@@ -1,4 +1,4 @@
-"""Versions of Python, traincope and torch, and what traincope's installation adds."""
+"""Versions of Python, traincope and torch, and what the installation of torch and py-spy allows."""
 
 import importlib.util
 import re
@@ -10,7 +10,6 @@ from pathlib import Path
 import traincope
 from traincope.doctor.finding import Finding, note, ok
 from traincope.doctor.native import examine_native
-from traincope.metrics.installed import INSTALL, NO_EXPORTERS, SCRAPED, installed_exporters
 from traincope.store.job.outside_stacks import PROGRAM, find_py_spy, read_stacks
 
 OUTSIDE_STACKS = "stacks from outside"
@@ -21,7 +20,6 @@ def examine_software() -> tuple[Finding, ...]:
     return (
         ok("python", f"{sys.version.split()[0]}, {sys.executable}"),
         ok("traincope", f"{traincope.__version__}, {Path(traincope.__file__).parent}"),
-        _exporters(),
         _outside_stacks(),
         *_torch(),
     )
@@ -41,16 +39,6 @@ def _outside_stacks() -> Finding:
     if stacks.text:
         return ok(OUTSIDE_STACKS, f"{py_spy} can read them")
     return note(OUTSIDE_STACKS, f"{WITHOUT_THEM}{stacks.problem}", do="read docs/hangs.md, A rank that does not answer")
-
-
-def _exporters() -> Finding:
-    """A package of others may add exporters to a checkout of traincope that is not installed."""
-    names = installed_exporters()
-    listed = ", ".join(names)
-    if SCRAPED not in names:
-        others = f"; another package has {listed}" if names else ""
-        return note("live exporters", f"{NO_EXPORTERS}{others}", do=INSTALL)
-    return ok("live exporters", listed)
 
 
 def _torch() -> tuple[Finding, ...]:

@@ -51,7 +51,7 @@ def _rows(section: Section, *, width: int) -> RenderableType:
     grid.add_column(width=INDENT - 2)
     grid.add_column(width=width, no_wrap=True)
     grid.add_column(width=max(map(len, State)))
-    grid.add_column(ratio=1)
+    grid.add_column(ratio=1, overflow="fold")
     for finding in section.findings:
         grid.add_row("", text(finding.name), Text(finding.state, style=STYLES[finding.state]), text(finding.fact))
     return grid
@@ -70,7 +70,7 @@ def _to_do(examination: Examination) -> Iterator[RenderableType]:
     yield Text("TO DO", style="bold").append(optional, style="not bold dim")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", width=3)
-    grid.add_column(ratio=1)
+    grid.add_column(ratio=1, overflow="fold")
     for number, (advice, findings) in enumerate(by_advice.items(), start=1):
         names = text(", ".join(dict.fromkeys(finding.name for finding in findings)), style=STYLES[findings[0].state])
         grid.add_row(f"{number}.", names.append_text(text(f": {advice}", style="not bold not dim default")))

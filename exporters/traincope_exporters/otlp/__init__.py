@@ -1,66 +1,34 @@
 """OpenTelemetry export: trace, logs and metrics of a finished run, and live samples.
 
 `identity` describes the sender and numbers spans. `sampling` selects steps. `spans` and `logs` convert a run, `metrics`
-converts samples. `collector` sends them; `push` and `pushing` do so while a job runs.
+converts samples. `collector` sends them; `finished` after a run, `push` and `pushing` while a job runs.
+
+Importing this package imports nothing of OpenTelemetry: the agent of every job looks here whether it is enabled.
 """
 
-from opentelemetry.sdk.metrics.export import MetricsData
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from traincope.analysis import analyze
-from traincope.errors import RunDirectoryError
-from traincope.metrics.sample import Sample
+from traincope.errors import MissingDependencyError
 from traincope.report.exports import Address, CollectorExport
 from traincope.timeline import Timeline
-from traincope_exporters.history import final
-from traincope_exporters.otlp.collector import Collector, Target, batched
-from traincope_exporters.otlp.identity import Ids, job_resource
-from traincope_exporters.otlp.logs import logs
-from traincope_exporters.otlp.metrics import metrics_data
-from traincope_exporters.otlp.push import OtlpPush
-from traincope_exporters.otlp.spans import outer_spans, spans
-
-__all__ = ["EXPORT", "OtlpPush", "send", "send_outline"]
 
 
-def send(timeline: Timeline, address: Address) -> str:
-    """Send the run's trace, its faults, and the last values of its metrics.
-
-    Raises ServerError at the first message that is not accepted, RunDirectoryError if no rank recorded an event.
-    """
-    if not timeline.ranks:
-        raise RunDirectoryError(f"{timeline.run.path} holds no records; see its kernel traces with --to perfetto")
-    target, analysis = Target.of(address), analyze(timeline)
-    collector, num_spans, num_logs, num_points = Collector(target), 0, 0, 0
+@contextmanager
+def requiring_packages(needed_by: str) -> Iterator[None]:
+    """Turn the absence of OpenTelemetry into a MissingDependencyError."""
     try:
-        for batch in batched(spans(analysis)):
-            collector.send_spans(batch)
-            num_spans += len(batch)
-        for records in batched(logs(analysis)):
-            collector.send_logs(records)
-            num_logs += len(records)
-        for samples in batched(final(analysis)):
-            collector.send_metrics(_at_end(timeline, samples))
-            num_points += len(samples)
-    finally:
-        collector.close()
-    sent = f"{num_spans:,} spans, {num_logs:,} logs and {num_points:,} metric points"
-    return f"sent {sent} to {target.url}; the trace is {Ids(timeline.run.info).trace:032x}"
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"{needed_by} needs {error.name}, which is not installed: pip install 'traincope[otel]'"
+        ) from error
 
 
-def send_outline(timeline: Timeline, address: Address) -> None:
-    """Send the spans above the steps: parents of the step spans that were pushed during the job. Raises ServerError."""
-    collector = Collector(Target.of(address))
-    try:
-        for batch in batched(outer_spans(timeline)):
-            collector.send_spans(batch)
-    finally:
-        collector.close()
+def _send(timeline: Timeline, address: Address) -> str:
+    with requiring_packages("the export otlp"):
+        from traincope_exporters.otlp.finished import send
+    return send(timeline, address)
 
 
-def _at_end(timeline: Timeline, samples: list[Sample]) -> MetricsData:
-    return metrics_data(
-        samples, resource=job_resource(timeline.run.info), start_ns=timeline.start_ns, at_ns=timeline.end_ns
-    )
-
-
-EXPORT = CollectorExport(send=send)
+EXPORT = CollectorExport(send=_send)

@@ -10,16 +10,16 @@ meaning.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from traincope.analysis import Analysis
-from traincope.errors import ConfigError, MissingDependencyError
+from traincope.errors import ConfigError
 from traincope.live.serve.exporters import Origin
 from traincope.metrics.sample import Sample
 from traincope.report.exports import Address
 from traincope.timeline import Timeline
+from traincope_exporters.otlp import requiring_packages
 
 if TYPE_CHECKING:
     from traincope_exporters.otlp.push import OtlpPush
@@ -68,7 +68,7 @@ def start(source: Callable[[], Sequence[Sample]], *, origin: Origin, environment
     if address is None:
         return None
     every_ms = _positive(environment, INTERVAL_VARIABLE, INTERVAL_MS)
-    with _requiring_packages():
+    with requiring_packages(VARIABLE):
         from traincope_exporters.otlp.push import OtlpPush
     push = OtlpPush(address, run=origin.run, host=origin.host, start_ns=origin.began_ns)
     return Pushing(source, push, every_seconds=every_ms / 1000)
@@ -79,8 +79,8 @@ def finish(environment: Mapping[str, str]) -> Callable[[Timeline], None] | None:
     address = _address(environment)
     if address is None:
         return None
-    with _requiring_packages():
-        from traincope_exporters.otlp import send_outline
+    with requiring_packages(VARIABLE):
+        from traincope_exporters.otlp.finished import send_outline
     return lambda timeline: send_outline(timeline, address)
 
 
@@ -92,16 +92,6 @@ def _address(environment: Mapping[str, str]) -> Address | None:
     timeout_seconds = _positive(environment, TIMEOUT_VARIABLE, TIMEOUT_SECONDS)
     endpoint = None if value_text.lower() in ON else value_text
     return Address(endpoint=endpoint, protocol=None, timeout_seconds=timeout_seconds)
-
-
-@contextmanager
-def _requiring_packages() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"{VARIABLE} needs {error.name}, which is not installed: pip install 'traincope[otel]'"
-        ) from error
 
 
 def _positive(environment: Mapping[str, str], variable: str, missing: float) -> float:

@@ -55,7 +55,7 @@ def test_the_gravest_finding_comes_first_and_each_remedy_once() -> None:
 def test_doctor_without_a_run_examines_this_machine_and_exits_with_0() -> None:
     ended = run("doctor")
     assert ended.returncode == 0, ended.stdout
-    titles = ("SOFTWARE", "GPU", "PROBES", "DISK", "SETTINGS", "TO DO")
+    titles = ("SOFTWARE", "EXTRAS", "GPU", "PROBES", "DISK", "SETTINGS", "TO DO")
     assert sorted(titles, key=ended.stdout.index) == list(titles)
     assert ended.stderr == ""
 

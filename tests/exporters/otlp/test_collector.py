@@ -13,8 +13,9 @@ from traincope.errors import ConfigError, RunDirectoryError, ServerError, UsageE
 from traincope.metrics import catalogue
 from traincope.metrics.sample import Sample
 from traincope.report.exports import Address
-from traincope_exporters.otlp import OtlpPush, send
 from traincope_exporters.otlp.collector import Collector, Target
+from traincope_exporters.otlp.finished import send
+from traincope_exporters.otlp.push import OtlpPush
 
 SAMPLES = [Sample(metric=catalogue.LAST_STEP, labels=("r", "h", "0"), value=1)]
 

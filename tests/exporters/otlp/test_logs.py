@@ -7,7 +7,7 @@ from traincope import analyze
 from traincope.analysis import Fault, FaultKind
 from traincope.events import Kind
 from traincope.report.exports import Address
-from traincope_exporters.otlp import send
+from traincope_exporters.otlp.finished import send
 from traincope_exporters.otlp.logs import logs, severity
 from traincope_exporters.otlp.spans import spans
 

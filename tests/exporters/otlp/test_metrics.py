@@ -11,8 +11,9 @@ from traincope.metrics.catalogue import CATALOGUE
 from traincope.metrics.metric import Metric, Type, Unit
 from traincope.metrics.sample import Distribution, Exemplar, Sample
 from traincope.report.exports import Address
-from traincope_exporters.otlp import OtlpPush, send
+from traincope_exporters.otlp.finished import send
 from traincope_exporters.otlp.metrics import name
+from traincope_exporters.otlp.push import OtlpPush
 
 WORDS = {
     "s": "seconds",

@@ -13,7 +13,8 @@ from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.report.exports import Address
 from traincope.store import Attempt
 from traincope.timeline import Timeline
-from traincope_exporters.otlp import sampling, send
+from traincope_exporters.otlp import sampling
+from traincope_exporters.otlp.finished import send
 from traincope_exporters.otlp.sampling import sampled_steps
 from traincope_exporters.otlp.spans import spans
 
