@@ -81,8 +81,20 @@ def test_traces_of_one_worker_are_of_one_rank(tmp_path: Path) -> None:
         *(("x", "a", 0), ("x", "a", 0), ("x", "b", 1), ("x", "c", 2)),
         *(("y", "a", 3), ("y", "a", 3), ("y", "b", 4), ("y", "c", 5)),
     ]
-    assert imported[1].rule == "as the trace of a_47 before it"
+    assert imported[1].rule == "as a_47.100.pt.trace.json before it, of the same process"
     assert [len(rank.traces) for rank in read_run(tmp_path / "run").ranks] == [2, 1, 1, 2, 1, 1]
+
+
+def test_cycles_of_one_process_are_of_one_rank_whatever_their_names(tmp_path: Path) -> None:
+    """Two ranks in containers share a number and a host's name, but their times overlap."""
+    files = []
+    for name, begin, pid in (("s4", 100, 7), ("s8", 200, 7), ("other", 105, 7), ("elsewhere", 300, 8)):
+        calls = [complete("aten::mm", str(begin + start), "5.0", cat="cpu_op", pid=pid) for start in (0, 10)]
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(kineto(calls, head={"host_name": "node1"}))
+    imported = import_traces(files, tmp_path / "run")
+    assert [each.rank for each in imported] == [0, 0, 1, 2]
+    assert imported[1].rule == "as s4.json before it, of the same process"
 
 
 def test_an_existing_run_is_not_changed(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ OF_TORCH = re.compile(
     "|".join((KERNEL, *MEMORY, HOST_OPERATOR, PYTHON_FUNCTION, r"(gpu_)?user_annotation", r"\w+_(runtime|driver)"))
 )
 """Categories of which a trace of torch's profiler has at least one."""
+BY_PLACE = "from its place in the list: neither file nor name contains it"
 MAX_NAMED = 4
 WORTH_A_PROCESS = 4 << 20
 """Bytes of traces that take longer to read than a second process takes to start."""
@@ -80,6 +81,8 @@ class _Stored:
     started_ns: int
     ended_ns: int
     device: dict[str, Any]
+    process: tuple[str, str] | None
+    """Host and number of the process that wrote it; None if the trace does not state them."""
 
 
 def holds_traces(path: Path) -> bool:
@@ -203,6 +206,7 @@ def _store(path: Path, file: Path) -> _Stored | _Refused:
         started_ns=int(trace.start_ns[0]),
         ended_ns=int(trace.end_ns.max()),
         device=_device(trace),
+        process=_process(trace),
     )
 
 
@@ -227,13 +231,12 @@ def _not_read(path: Path) -> str | None:
 def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given) -> tuple[Imported, ...]:
     """Move the stored traces to the directories of their ranks, and describe the ranks and the run."""
     results: list[Imported] = []
-    of_workers: dict[Path, int] = {}
-    for trace in stored:
-        worker = _worker(trace.source)
+    for place, trace in enumerate(stored):
         rank, rule = _rank(trace.source, trace.info, taken={imported.rank for imported in results})
-        if worker is not None and trace.info.rank is None:
-            known = of_workers.setdefault(worker, rank)
-            rank, rule = known, rule if known == rank else f"as the trace of {worker.name} before it"
+        if trace.info.rank is None and (rule == BY_PLACE or _worker(trace.source) is not None):
+            before = _before(trace, list(zip(stored[:place], results, strict=True)))
+            if before is not None:
+                rank, rule = before.rank, f"as {before.source.name} before it, of the same process"
         directory = rank_directory(target, attempt=0, rank=rank)
         make_directory(directory, exist_ok=True)
         number = sum(imported.rank == rank for imported in results)
@@ -274,6 +277,23 @@ def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     return rank_of(path, taken=taken)
 
 
+def _before(trace: _Stored, others: Sequence[tuple[_Stored, Imported]]) -> Imported | None:
+    """The first trace of the same process, whose profiler wrote one file per cycle; None if there is none.
+
+    Ranks in containers can share a host's name and a process's number. Then their times overlap, as no cycles do.
+    """
+    worker = _worker(trace.source)
+    if worker is not None:
+        return next((result for other, result in others if _worker(other.source) == worker), None)
+    same = [each for each in others if trace.process is not None and each[0].process == trace.process]
+    beside = {result.rank for other, result in same if _overlap(trace, other)}
+    return next((result for _, result in same if result.rank not in beside), None)
+
+
+def _overlap(first: _Stored, second: _Stored) -> bool:
+    return first.started_ns < second.ended_ns and second.started_ns < first.ended_ns
+
+
 def _worker(path: Path) -> Path | None:
     """The process that wrote a trace, by the names of the file and its directory. It has one rank in all its traces."""
     match = WORKER.fullmatch(path.name)
@@ -287,7 +307,14 @@ def rank_of(path: Path, *, taken: set[int]) -> tuple[int, str]:
         if match and int(match.group(1)) < MAX_RANKS:
             return int(match.group(1)), f"from the name {text}"
     free = next(number for number in range(len(taken) + 1) if number not in taken)
-    return free, "from its place in the list: neither file nor name contains it"
+    return free, BY_PLACE
+
+
+def _process(trace: Trace) -> tuple[str, str] | None:
+    """Host and number of the process that called most operators."""
+    calls = np.bincount(trace.lane[trace.of_category(HOST_OPERATOR)], minlength=len(trace.lanes) or 1)
+    known = trace.info.host is not None and calls.any()
+    return (str(trace.info.host), trace.lanes[int(calls.argmax())].process) if known else None
 
 
 def _device(trace: Trace) -> dict[str, Any]:

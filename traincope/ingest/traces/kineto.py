@@ -112,11 +112,12 @@ def _end(text: str, *, damage: str | None, listed: bool) -> tuple[dict[str, Any]
 
 
 def _info(path: Path, metadata: dict[str, Any], *, step: int | None, num_read: int, lost: str | None) -> TraceInfo:
-    job, devices = metadata.get("distributedInfo"), metadata.get("deviceProperties")
+    job, devices, host = (metadata.get(key) for key in ("distributedInfo", "deviceProperties", "host_name"))
     job = job if isinstance(job, dict) else {}
     known = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     return TraceInfo(
         source=path.name,
+        host=host if isinstance(host, str) else None,
         rank=whole(job.get("rank")),
         world_size=whole(job.get("world_size")),
         step=step,
