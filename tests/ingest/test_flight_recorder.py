@@ -106,6 +106,24 @@ def test_a_collective_of_another_size_is_a_mismatch(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "groups", "rank"),
+    [
+        ("rank_1_of_4", {}, 1),
+        ("nccl_trace_rank_1.host-3", {}, 1),
+        ("dump_1_20251128", {}, 1),
+        ("node7_dump", {"a": [0, 1], "b": [1, 3]}, 1),
+        ("dump", {"a": [0, 1], "b": [1, 3]}, 1),
+    ],
+)
+def test_the_rank_is_named_or_is_the_one_that_all_groups_have(
+    tmp_path: Path, name: str, groups: dict[str, list[int]], rank: int
+) -> None:
+    path = dump(tmp_path, 0, [], of=4, groups=groups).rename(tmp_path / name)
+    assert holds_dumps(path)
+    assert [each.rank for each in read_dumps([path]).ranks] == [rank]
+
+
 def test_a_rank_without_a_dump_is_a_suspect_only(tmp_path: Path) -> None:
     for rank in (0, 1, 2):
         dump(tmp_path, rank, [entry(4, complete=False)], of=4)
@@ -131,14 +149,14 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     first = dump(tmp_path, 0, [], of=2)
     (tmp_path / "other").mkdir()
     again = dump(tmp_path / "other", 0, [], of=2)
-    with pytest.raises(DataError, match="are of the same rank; give one dump per rank"):
+    with pytest.raises(DataError, match="are of the same rank 0; give one dump per rank"):
         read_dumps([first, again])
     damaged = tmp_path / "rank_1"
     damaged.write_bytes(first.read_bytes()[:50])
     with pytest.raises(DataError, match="rank_1 is not a dump of torch's flight recorder, or is damaged"):
         read_dumps([damaged])
     first.rename(tmp_path / "rank")
-    with pytest.raises(DataError, match="rank contains no rank, so it is left out; name each dump with its rank"):
+    with pytest.raises(DataError, match="rank does not show its rank, so it is left out; name it rank_N"):
         read_dumps([tmp_path / "rank"])
     first = dump(tmp_path, 0, [], of=2)
     ended = run("hang", str(first), "--stacks")

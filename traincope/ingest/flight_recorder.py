@@ -14,7 +14,8 @@ from traincope.store.job.manifests import MAX_RANKS, RankInfo, RunInfo
 from traincope.store.segments.segments import SegmentRecords
 from traincope.topology import Host, RankCoord
 
-NUMBER = re.compile(r"\d{1,7}")
+NAMED_RANK = re.compile(r"rank[-_]?(\d{1,7})(?!\d)", re.IGNORECASE)
+NUMBER = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 HEAD = 1 << 14
 """Bytes at the begin of a dump that contain one of its keys."""
 KEYS, OF_TRACES = (b"entries", b"pg_config", b"pg_status", b"at_ns"), (b"traceEvents", b"schemaVersion")
@@ -22,7 +23,10 @@ ON_DEVICE = {"cuda": "unknown"}
 
 
 def read_dumps(paths: Sequence[Path]) -> RunRecords:
-    """Read one dump per rank. `paths`: files, or one folder of them. The last number in a file's name is its rank.
+    """Read one dump per rank. `paths`: files, or one folder of them.
+
+    A file's rank is the number after "rank" in its name, otherwise the last number in it unless it is outside the groups
+    of the dump, otherwise the only rank that is in all of them.
 
     All dumps are of one moment: the latest instant in any of them, or that at which the first collective timed out,
     from which NCCL's watchdog dumps, unless the files are older. Files that are no dump are in the problems. Raises
@@ -56,7 +60,7 @@ def read_dumps(paths: Sequence[Path]) -> RunRecords:
 def holds_dumps(path: Path) -> bool:
     """True if the path is a dump of a rank, or a folder with at least one."""
     files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    return any(FlightFile(file).read() is not None for file in files if NUMBER.search(file.name) and _may_be(file))
+    return any(FlightFile(file).read() is not None for file in files if _may_be(file))
 
 
 def _may_be(path: Path) -> bool:
@@ -74,13 +78,14 @@ def _dumps(paths: Iterable[Path]) -> tuple[dict[int, tuple[Path, Flight]], tuple
     found: dict[int, tuple[Path, Flight]] = {}
     problems = []
     for path in _files(paths):
-        flight, rank = FlightFile(path).read(), _rank(path)
+        flight = FlightFile(path).read()
+        rank = None if flight is None else _rank(path, flight)
         if flight is None:
             problems.append(f"{path} is not a dump of torch's flight recorder, or is damaged, so it is left out")
         elif rank is None:
-            problems.append(f"the name of {path} contains no rank, so it is left out; name each dump with its rank")
+            problems.append(f"{path} does not show its rank, so it is left out; name it rank_N, with the rank N")
         elif rank in found:
-            raise DataError(f"{found[rank][0]} and {path} are of the same rank; give one dump per rank")
+            raise DataError(f"{found[rank][0]} and {path} are of the same rank {rank}; give one dump per rank")
         else:
             found[rank] = path, flight
     if not found:
@@ -96,9 +101,15 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         yield from inside
 
 
-def _rank(path: Path) -> int | None:
-    numbers = NUMBER.findall(path.name)
-    return int(numbers[-1]) if numbers and int(numbers[-1]) < MAX_RANKS else None
+def _rank(path: Path, flight: Flight) -> int | None:
+    """Rank by the file's name. A process has only the groups that it is in, so a number outside them is another one."""
+    named, numbers = NAMED_RANK.search(path.name), NUMBER.findall(path.name)
+    number = int(named[1] if named else numbers[-1]) if named or numbers else MAX_RANKS
+    members = [set(ranks) for ranks in flight.groups.values() if ranks]
+    possible = set.intersection(*members) if members else set()
+    if number < MAX_RANKS and (named or not possible or number in possible):
+        return number
+    return possible.pop() if len(possible) == 1 else None
 
 
 def _at_ns(flights: Sequence[Flight], *, written_ns: int) -> int:
