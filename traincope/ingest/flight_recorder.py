@@ -25,8 +25,8 @@ ON_DEVICE = {"cuda": "unknown"}
 def read_dumps(paths: Sequence[Path]) -> RunRecords:
     """Read one dump per rank. `paths`: files, or one folder of them.
 
-    A file's rank is the number after "rank" in its name, otherwise the last number in it unless it is outside the groups
-    of the dump, otherwise the only rank that is in all of them.
+    A file's rank is the number after "rank" in its name, otherwise the last number in it unless it is outside the
+    groups of the dump, otherwise the only rank that is in all of them.
 
     All dumps are of one moment: the latest instant in any of them, or that at which the first collective timed out,
     from which NCCL's watchdog dumps, unless the files are older. Files that are no dump are in the problems. Raises
