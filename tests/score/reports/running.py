@@ -90,7 +90,8 @@ def is_wrong(outcome: Outcome) -> bool:
 
 def _launch(truth: Truth, work: Path, *, recording: Path | None) -> Ended:
     work.mkdir()
-    command = [BIN / "torchrun", "--standalone", "--nproc-per-node", str(truth.nproc), truth.program]
+    launcher = [BIN / "torchrun", "--standalone", "--nproc-per-node", str(truth.nproc)]
+    command: list[Any] = [*([sys.executable] if truth.starts_ranks else launcher), truth.program]
     if recording is not None:
         command = [BIN / "traincope", "run", "--out", recording, "--", *command]
     environment = os.environ | {

@@ -44,6 +44,8 @@ class Truth:
     unknown_ok: bool = False
     twice: bool = False
     """The program is launched twice into one run directory."""
+    starts_ranks: bool = False
+    """The program starts its ranks itself: `python` runs it, not `torchrun`."""
     gain: bool = False
     """The program writes the share of its time that its cause takes into the file `gain`. The finding must say it."""
 
