@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.errors import EmptyRunError, NotARunError, RunDirectoryError, UnreadableError, VersionError
 from traincope.events import RECORD_BYTES, Kind
 from traincope.live.node.retention import compact
-from traincope.store import read_run
+from traincope.store import LauncherNote, read_run
+from traincope.store.job.launcher import append_notes, notes_path
 from traincope.store.reading import require_readable
 from traincope.store.segments.records import read_records
 from traincope.timeline import build_timeline
@@ -268,7 +270,13 @@ def test_a_run_without_records_says_so(run: Path) -> None:
     for number in (0, 1):
         for path in rank(run, number).glob("*.seg"):
             path.unlink()
-    with pytest.raises(EmptyRunError, match="holds no records"):
+    with pytest.raises(EmptyRunError, match="holds no records; try again once training has begun"):
+        read_run(run)
+    (rank(run, 1) / "signal-SIGTERM.txt").write_text("Current thread 0x00007f01 (most recent call first):\n")
+    killed = LauncherNote(attempt=0, rank=0, exit_code=-9, first=True, at_wall_ns=7)
+    append_notes(notes_path(run), [killed, replace(killed, rank=None, exit_code=1, first=False)])
+    ended = "rank 1 got SIGTERM; rank 0 was killed (signal 9); its launcher exited with code 1, before the first record"
+    with pytest.raises(EmptyRunError, match=re.escape(f"holds no records: {ended}")):
         read_run(run)
 
 

@@ -218,19 +218,14 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
     read = _read_all(directories, attempt=number, executor=executor, reduce=reduce)
     problems = read.problems
     ranks = _with_provisional(root, read, attempt=number)
-    if not attempts and not ranks:
-        raise EmptyRunError(
-            f"{root} has been created, but no rank has recorded anything yet; try again once training runs"
-        )
+    notes = _read_notes(root, read)
     if not any(_has_records(rank) for rank in ranks):
         _require_readable(ranks, read.unreadable)
-        detail = f": {problems[0]}" if problems else ""
-        raise EmptyRunError(f"{root} holds no records{detail}; try again once training has begun")
+        raise EmptyRunError(f"{root} {_why_empty(ranks, notes, problems, attempt=number)}")
     witnessed = _read_witnessed(attempts[-1], attempt=number) if attempts else ()
     ranks, added = _with_last_seconds(ranks, witnessed)
     present = {rank.rank for rank in ranks}
     missing = tuple(rank for rank in range(info.world_size) if rank not in present and not info.imported)
-    notes = _read_notes(root, read)
     with refusals(root):
         return RunRecords(
             path=root,
@@ -266,6 +261,25 @@ def entries(directory: Path, begin: str) -> list[Path]:
     """Entries whose names begin so, in order. Raises UnreadableError if the directory may not be listed."""
     with refusals(directory):
         return sorted(path for path in directory.iterdir() if path.name.startswith(begin))
+
+
+def _why_empty(
+    ranks: Sequence[RankRecords], notes: Sequence[LauncherNote], problems: Sequence[str], *, attempt: int
+) -> str:
+    """Say why no rank has a record: how ranks ended before their first one, if that is known."""
+    signals = [f"rank {rank.rank} got {name}" for rank in ranks for name in rank.info.signals]
+    ended = [
+        f"{'its launcher' if note.rank is None else f'rank {note.rank}'} {note.how}"
+        for note in notes
+        if note.attempt == attempt
+    ]
+    if signals or ended:
+        how = "; ".join([*signals, *ended])
+        return f"holds no records: {how}, before the first record. Read what the training wrote to its output"
+    if not ranks:
+        return "has been created, but no rank has recorded anything yet; try again once training runs"
+    detail = f": {problems[0]}" if problems else ""
+    return f"holds no records{detail}; try again once training has begun"
 
 
 def _has_records(rank: RankRecords) -> bool:

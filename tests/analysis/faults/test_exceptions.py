@@ -98,15 +98,17 @@ def test_the_trainings_own_line_comes_first() -> None:
     assert error.callers == "called from train.py:31 in main"
 
 
-def left(call: str, code: int, *, handler: str = "", ending: str | None = "clean", later: bool = False) -> RankRecords:
-    """Rank 1, which called for its end in step 1; `later`: and made another step."""
+def left(
+    call: str, code: int, *, number: int = 1, handler: str = "", ending: str | None = "clean", later: bool = False
+) -> RankRecords:
+    """Rank 1, or `number`, which called for its end in step 1; `later`: and made another step."""
     rows: list[Row] = [step(0, 0, 100 * MS), step(1, 100 * MS, 150 * MS if ending else OPEN)]
     rows.append(event(LEFT, 140 * MS, details=1, at=1))
     rows += [step(2, 150 * MS, 250 * MS)] if later else []
     details = raised(
         "SystemExit", "train.py:9", call=call, code=code, **({"signal_handler": handler} if handler else {})
     )
-    return replace(rank(1, *rows, groups=[DP], ending=ending), details={1: details})
+    return replace(rank(number, *rows, groups=[DP], ending=ending), details={1: details})
 
 
 def waiting() -> RankRecords:
@@ -148,6 +150,19 @@ def test_an_end_by_os_exit_has_its_line_although_it_writes_nothing_else() -> Non
     assert (finding.kind, finding.ranks) == (FindingKind.FAILED_RANK, (1,))
     assert "it left by os._exit(0) at train.py:9" in finding.evidence
     assert finding.advice.startswith("Look at train.py:9, where rank 1 leaves")
+
+
+def test_ranks_that_all_leave_with_code_0_end_as_planned() -> None:
+    """An agreed early stop, in a program that ends its processes by `os._exit`, may be in two neighbouring steps."""
+    both = [left("os._exit", 0, number=number, ending=None) for number in (0, 1)]
+    assert faults(noted(*both, notes=(note(None, 0),))) == []
+    assert (
+        faults(noted(left("os._exit", 0, ending=None), rank(0, step(0, 0, 100 * MS), ending="clean"), notes=())) == []
+    )
+    for other in (left("os._exit", 3, number=0, ending=None), left("os._exit", 0, number=0, handler="SIGTERM")):
+        assert FaultKind.EXIT in {end.kind for end in faults(noted(both[1], other, notes=()))}
+    many = [step(number, number * 100 * MS, (number + 1) * 100 * MS) for number in range(9)]
+    assert [end.ranks for end in faults(noted(both[1], rank(0, *many, ending="clean"), notes=()))] == [(1,)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.timeline.build import rank, step, timeline
+from tests.timeline.build import collective, rank, step, timeline
 from traincope import analyze
 from traincope.analysis import MeasuredOverhead, Sampling, sampling
 from traincope.events import Flag
@@ -121,3 +121,15 @@ def test_a_rank_without_the_requested_steps_is_named() -> None:
     (window,) = sampling(recorded, analyze(recorded).ledger, own_ratio=None).requested
     assert (window.recorded_steps, window.ranks_without) == (0, (1,))
     assert recorded.requested_steps == {}, "they have detail without the request"
+
+
+def test_a_rank_without_steps_takes_no_part_in_the_sampling() -> None:
+    """A spare rank only takes weights. The trainers' steps are light, but for one window."""
+    rows = [
+        step(number, number * MS, (number + 1) * MS, flags=Flag.DETAILED if 8 < number < 16 else 0)
+        for number in range(32)
+    ]
+    recorded = timeline(rank(0, *rows), rank(1, *rows), rank(2, collective(MS, 2 * MS)))
+    analysis = analyze(recorded)
+    assert [len(each.numbers) for each in analysis.ledger.ranks] == [32, 32, 0]
+    assert sampling(recorded, analysis.ledger, own_ratio=None).sampled_steps == 7

@@ -89,7 +89,10 @@ def endings(timeline: Timeline) -> tuple[Fault, ...]:
     missing evidence leave that open.
     """
     notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
-    ends = [end for evidence in _end_evidence(timeline, notes) if (end := _end(evidence)) is not None]
+    evidence = tuple(_end_evidence(timeline, notes))
+    if not timeline.run.missing and _left_together(evidence):
+        return ()
+    ends = [end for each in evidence if (end := _end(each)) is not None]
     ends = list(_with_common_handlers([*ends, *_ends_without_record(timeline, notes)]))
     stop = _stopped_job(timeline, ends)
     if stop is not None:
@@ -216,6 +219,20 @@ def _end(record: _EndEvidence) -> Fault | None:
     )
 
 
+def _left_together(evidence: Sequence[_EndEvidence]) -> bool:
+    """True if all ranks left by a call with exit code 0, or cleanly, at the same place of the training: as planned."""
+    last = [each.rank.open_step or (each.rank.steps[-1].number if each.rank.steps else 0) for each in evidence]
+    return max(last, default=0) - min(last, default=0) <= 1 and all(map(_left_well, evidence))
+
+
+def _left_well(record: _EndEvidence) -> bool:
+    left = exit_of(record.rank, record.records)
+    if record.note is not None or left is None:
+        return record.note is None and record.rank.ending == CLEAN
+    (last, *behind) = left[1].raised
+    return last.code == 0 and not last.handler and not behind
+
+
 def _destroyed_its_group(record: _EndEvidence) -> bool:
     """Return whether the training ended with its default process group. Any thread may have destroyed that."""
     rank = record.rank
@@ -338,8 +355,7 @@ def _at(what: str, where: str | None) -> str:
 
 
 def _exit(note: LauncherNote) -> str:
-    how = f"was killed (signal {-note.exit_code})" if note.exit_code < 0 else f"exited with code {note.exit_code}"
-    return f"{how}, {NOTED}"
+    return f"{note.how}, {NOTED}"
 
 
 def _ends_without_record(timeline: Timeline, notes: Mapping[int | None, LauncherNote]) -> Iterable[Fault]:

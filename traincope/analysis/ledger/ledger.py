@@ -243,7 +243,7 @@ def rank_ledger(
         ambiguous_waits=_ambiguous_waits(slices, split, outside=~pool[split.at], count=len(numbers)),
         counted=~np.isin(numbers, list(excluded.numbers)),
         light=np.isin(numbers, list(excluded.light)),
-        by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light else {},
+        by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light and rank.steps else {},
         every_step=() if rank.on_device else EVERY_STEP,
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),

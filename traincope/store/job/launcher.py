@@ -32,6 +32,11 @@ class LauncherNote:
     noticed_wall_ns: int | None = None
     """The same exactly, if it is known."""
 
+    @property
+    def how(self) -> str:
+        """How the process ended, as the predicate of a sentence."""
+        return f"was killed (signal {-self.exit_code})" if self.exit_code < 0 else f"exited with code {self.exit_code}"
+
 
 def culprit_first(notes: Sequence[LauncherNote]) -> tuple[LauncherNote, ...]:
     """Sort the endings of one attempt so that the likely cause comes first, and mark it.
