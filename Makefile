@@ -199,9 +199,10 @@ score-hosts: setup
 	  $(if $(FAULTS),--faults $(FAULTS))
 
 # ONLY=name runs one program and writes nothing. A score that was interrupted goes on at the same commit. RUNS=5 runs those
-# of ONLY several times, BUSY=1 with another process on each core, and writes how often they were right.
+# of ONLY several times, BUSY=1 with another process on each core, and writes how often they were right. FIRST=1 runs those
+# that never ran, and writes their first grades.
 score-reports: setup
-	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUSY),--busy)
+	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUSY),--busy) $(if $(FIRST),--first)
 
 bench-tree: setup
 	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))

@@ -4,46 +4,90 @@ import json
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG
 from tests.score.reports.running import Outcome
-from tests.score.reports.truths import Truth
+from tests.score.reports.truths import Truth, truths
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "report-score.md"
 FIRST = Path(__file__).with_name("first_score.json")
-"""Grades of each program's first run, with its commit and date."""
-FINDING_WORDS = 7
+"""Trials: the grades of programs in their first run, with its commit and date."""
+FINDING_WORDS = 5
+COUNTS = ("|score|commit|right|partly|unknown|wrong|", "|---|---|---|---|---|---|")
 
 
 def lines(chosen: Sequence[Truth], outcomes: Sequence[Outcome], measured: str) -> Iterator[str]:
-    first = json.loads(FIRST.read_text())
+    first = first_grades()
     final = {outcome.name: outcome.grade.split(":")[0] for outcome in outcomes}
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    yield f"Commit {measured}, {date.today().isoformat()}: {versions}. The first score is of {first['date']}."
+    yield f"Commit {measured}, {date.today().isoformat()}: {versions}."
     yield ""
-    yield "|score|commit|right|partly|unknown|wrong|"
-    yield "|---|---|---|---|---|---|"
-    yield _counts("first", first["commit"], {name: first["grades"].get(name, "") for name in final})
-    yield _counts("this one", measured, final)
+    yield from COUNTS
+    for trial in trials():
+        yield _counts(f"first, {trial['date']}", trial)
+    yield _counts("this one", {"commit": measured, "grades": final})
     yield ""
     yield "|program, report|item|ranks|truth|first finding|first grade|grade|"
     yield "|---|---|---|---|---|---|---|"
     for truth, outcome in zip(chosen, outcomes, strict=True):
-        name = truth.name.replace("_", " ") + (f" {_link(truth.thread)}" if truth.thread else "")
-        began = first["grades"].get(truth.name, "")
-        cells = (name, truth.item, truth.nproc, truth.truth, _short(outcome.finding), began, _marked(final[truth.name]))
+        began = first.get(truth.name, "")
+        cells = (
+            _title(truth),
+            truth.item,
+            truth.nproc,
+            truth.truth,
+            _short(outcome.finding),
+            began,
+            _marked(final[truth.name]),
+        )
         yield "|" + "|".join(str(cell).replace("|", " or ") for cell in cells) + "|"
 
 
-def _counts(title: str, measured: str, grades: dict[str, str]) -> str:
-    counts = Counter(grades.values())
-    return f"|{title}|{measured}|{'|'.join(str(counts[grade]) for grade in (RIGHT, PARTLY, UNKNOWN, WRONG))}|"
+def trials() -> list[dict[str, Any]]:
+    """First runs, the earliest first: `commit`, `date`, and `grades` by the names of programs."""
+    return list(json.loads(FIRST.read_text()))
+
+
+def first_grades() -> dict[str, str]:
+    return {name: grade for trial in trials() for name, grade in trial["grades"].items()}
+
+
+def add_trial(outcomes: Sequence[Outcome], measured: str) -> None:
+    """Keep these as the first runs of their programs. A program's first run stays its first."""
+    known = first_grades()
+    grades = {each.name: each.grade.split(":")[0] for each in outcomes if each.name not in known}
+    kept = [*trials(), {"commit": measured, "date": date.today().isoformat(), "grades": grades}]
+    FIRST.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def trial_lines() -> Iterator[str]:
+    """Lines of the page: the programs of the last trial, and how each was graded in its first run."""
+    *_, last = trials()
+    yield from COUNTS
+    yield _counts(f"first, {last['date']}", last)
+    yield ""
+    yield "|program, report|item|ranks|first grade|"
+    yield "|---|---|---|---|"
+    for truth in truths():
+        if truth.name in last["grades"]:
+            yield f"|{_title(truth)}|{truth.item}|{truth.nproc}|{_marked(last['grades'][truth.name])}|"
+
+
+def _counts(title: str, score: Mapping[str, Any]) -> str:
+    counts = Counter(score["grades"].values())
+    numbers = "|".join(str(counts[grade]) for grade in (RIGHT, PARTLY, UNKNOWN, WRONG))
+    return f"|{title}|{score['commit']}|{numbers}|"
+
+
+def _title(truth: Truth) -> str:
+    return truth.name.replace("_", " ") + (f" {_link(truth.thread)}" if truth.thread else "")
 
 
 def _link(thread: str) -> str:

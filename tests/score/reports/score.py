@@ -3,7 +3,8 @@
 `python -m tests.score.reports.score [NAME ...] [--jobs N] [--runs N] [--busy] [--keep FOLDER] [--first] [--again]`.
 Each program runs bare and recorded by `traincope run`, and the verdict's first finding is compared with its truth. A
 score of all programs is written into the page, of one commit, next to the score of their first run. With names,
-nothing is written, except by `--runs`: it writes how often each of them was right.
+nothing is written, except by `--runs`: it writes how often each of them was right. `--first` runs the programs that
+never ran, and writes their grades.
 """
 
 import argparse
@@ -16,11 +17,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG
-from tests.score.reports.page import FIRST, PAGE, ROOT, lines
+from tests.score.reports.page import PAGE, ROOT, add_trial, first_grades, lines, trial_lines
 from tests.score.reports.repeated import busy_cores, repeated_lines
 from tests.score.reports.running import Outcome, is_wrong, judge
 from tests.score.reports.truths import Truth, truths
@@ -34,7 +34,8 @@ KEPT = ROOT / "traincope_runs" / "score-reports"
 def main() -> int:
     options = _options()
     every = truths()
-    chosen = [truth for truth in every if not options.names or truth.name in options.names]
+    begun = first_grades() if options.first else {}
+    chosen = [t for t in every if (not options.names or t.name in options.names) and t.name not in begun]
     unknown = set(options.names) - {truth.name for truth in every}
     if unknown:
         print(f"no program has the name {', '.join(sorted(unknown))}; they are {', '.join(t.name for t in every)}")
@@ -42,7 +43,7 @@ def main() -> int:
     if options.runs > 1:
         return _repeat(chosen, options)
     try:
-        measured = commit(ROOT, but=PAGE) if not options.names else ""
+        measured = commit(ROOT, but=PAGE) if options.first or not options.names else ""
         outcomes = _judged(chosen, measured, options)
         if measured and commit(ROOT, but=PAGE) != measured:
             raise UncommittedError("the commit changed while the programs ran")
@@ -51,10 +52,9 @@ def main() -> int:
         return 2
     _print_score(outcomes)
     if options.first:
-        grades = {outcome.name: outcome.grade.split(":")[0] for outcome in outcomes}
-        document = {"commit": measured, "date": date.today().isoformat(), "grades": grades}
-        FIRST.write_text(json.dumps(document, indent=1) + "\n")
-    if measured:
+        add_trial(outcomes, measured)
+        write_table(PAGE, "report-score-trial", trial_lines(), by="make score-reports FIRST=1")
+    elif measured:
         write_table(PAGE, "report-score", lines(chosen, outcomes, measured), by="make score-reports")
     return int(not passes([outcome.grade for outcome in outcomes]))
 
@@ -137,7 +137,7 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="runs of each program")
     parser.add_argument("--busy", action="store_true", help="keep another process busy on each core; with --runs")
     parser.add_argument("--keep", type=Path, default=KEPT / "runs", help="folder of the runs that are not right")
-    parser.add_argument("--first", action="store_true", help="keep this as the score of the first run")
+    parser.add_argument("--first", action="store_true", help="run what never ran, and keep its first grades")
     parser.add_argument("--again", action="store_true", help="run also what ran at this commit")
     options = parser.parse_args(arguments)
     if options.runs > 1 and not options.names:
