@@ -40,7 +40,7 @@ def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
     notice = HangNotice(attempt=0, at_wall_ns=time.time_ns(), culprits=(0,), sentence="hang: rank 0 stands")
     append_notice(run, notice)
     (listed,) = list_runs(tmp_path)
-    assert (listed.state, listed.verdict) == (RunState.HUNG, "hang: rank 0 stands")
+    assert (listed.state, listed.verdict, listed.title) == (RunState.HUNG, "hang: rank 0 stands", "hang on rank 0")
     assert (listed.steps or 0) >= 1
     rank.kill()
     rank.wait()
@@ -62,6 +62,7 @@ def test_a_finished_run_has_the_numbers_of_its_last_report(demo: Path) -> None:
     assert listed.mfu == report["utilization"]["mfu"] > 0.4
     assert listed.goodput == report["goodput"]["productive_ratio"]
     assert listed.verdict == f"pipeline_bubble: {report['verdict'][0]['evidence']}"
+    assert listed.title == "pipeline bubble"
     # The job has continued since: the report is not of this run any more.
     os.utime(document, (0, 0))
     (listed,) = list_runs(demo)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from traincope.cli.given_runs import given_runs
 from traincope.errors import TraincopeError, UsageError
 from traincope.printable import printable
 from traincope.report.run_list import MAX_DEPTH, find_runs
 from traincope.store.job.manifests import RunInfo, parse_run_info, read_run_info
-from traincope.store.layout import RUN_FILE
+from traincope.store.layout import DEFAULT_ROOT, RUN_FILE
 from traincope.store.lines import parse_object
 from traincope.store.places.fetched import manifests_below
 from traincope.store.places.remote import url_of
@@ -27,15 +28,16 @@ def add_workflow(parser: argparse.ArgumentParser) -> None:
 
 
 def with_runs_of_workflow(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The arguments, with the runs of `--workflow` in place of `run_directories`. Standard error names them.
+    """The arguments, with the runs that they mean as `run_directories`: those of `--workflow`, the newest run if none
+    is given. Standard error names both.
 
     Runs that cannot be read are left out, and named too. Raises UsageError without any run of the workflow or for a
     place that is not a directory, and as `manifests_below`.
     """
     name: str | None = arguments.workflow
     if name is None:
-        return arguments
-    places: list[Path] = arguments.run_directories
+        return argparse.Namespace(**{**vars(arguments), "run_directories": given_runs(arguments.run_directories)})
+    places: list[Path] = arguments.run_directories or [Path(DEFAULT_ROOT)]
     found: dict[str | Path, Path] = {}
     for place in places:
         for run, info in _infos_below(place):

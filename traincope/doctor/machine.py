@@ -11,9 +11,10 @@ from traincope.doctor.gpu import examine_gpu
 from traincope.doctor.probes import examine_probes
 from traincope.doctor.software import examine_software
 from traincope.doctor.variables import KNOWN, OWN, PREFIX
-from traincope.record.session.identity import DEFAULT_ROOT, RUN_ID, RUN_ID_VARIABLE
+from traincope.record.session.identity import RUN_ID, RUN_ID_VARIABLE
 from traincope.record.session.options import DEFAULT_LEVEL, LEVEL_VARIABLE, OFF_SWITCH, OUT_VARIABLE, site_options
 from traincope.site_file import site_file
+from traincope.store.layout import DEFAULT_ROOT
 
 
 def examine_machine(environment: Mapping[str, str]) -> Examination:

@@ -26,7 +26,7 @@ from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import ThreadWriter
 from traincope.record.session.agent import await_shipping, num_local_ranks, start_agent
 from traincope.record.session.ending import Ending, ending_of, stop_at_exit
-from traincope.record.session.identity import DEFAULT_ROOT, identify
+from traincope.record.session.identity import identify
 from traincope.record.session.options import (
     DEFAULT_DISK_BUDGET,
     DEFAULT_LEVEL,
@@ -54,6 +54,7 @@ from traincope.record.session.options import (
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
 from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
+from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.node_local import Local, NodeLocal, local_place, thread_budget
 
 logger = logging.getLogger(__name__)

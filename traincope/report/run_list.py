@@ -30,6 +30,7 @@ from traincope.store.layout import (
 from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
+from traincope.units import numbers
 
 MAX_DEPTH = 6
 """Deepest level below the directory at which runs are looked for."""
@@ -71,6 +72,8 @@ class ListedRun:
     """The announced hang of a hung run, otherwise the first finding of its last report. Of a dead run without a report,
     the hang in which it ended.
     """
+    title: str | None = None
+    """The verdict's kind and ranks, in a few words."""
     problem: str | None = None
     """Why it is damaged, in one sentence."""
     workflow: str | None = None
@@ -138,6 +141,7 @@ def _listed(run: Path) -> ListedRun:
         mfu=_number(document, "utilization", "mfu", otherwise=_mean(standing, "mfu")),
         goodput=_number(document, "goodput", "productive_ratio", otherwise=_mean(standing[:1], "goodput")),
         verdict=notice.sentence if hangs and notice is not None else _verdict(document),
+        title=_hang_title(notice) if hangs and notice is not None else _title(document),
         problem=last.problem,
         workflow=info.workflow,
         role=info.role,
@@ -252,7 +256,25 @@ def _number(document: dict[str, Any], part: str, name: str, *, otherwise: float 
     return float(value) if isinstance(value, int | float) else otherwise
 
 
-def _verdict(document: dict[str, Any]) -> str | None:
+def _first_finding(document: dict[str, Any]) -> dict[str, Any]:
     findings = document.get("verdict")
     first = findings[0] if isinstance(findings, list) and findings else None
-    return f"{first.get('kind')}: {first.get('evidence')}" if isinstance(first, dict) else None
+    return first if isinstance(first, dict) else {}
+
+
+def _verdict(document: dict[str, Any]) -> str | None:
+    first = _first_finding(document)
+    return f"{first.get('kind')}: {first.get('evidence')}" if first else None
+
+
+def _hang_title(notice: HangNotice) -> str:
+    return f"hang on {numbers(notice.culprits, 'rank')}" if notice.culprits else "hang"
+
+
+def _title(document: dict[str, Any]) -> str | None:
+    match _first_finding(document):
+        case {"kind": str(kind), "ranks": [_, *_] as ranks} if all(isinstance(rank, int) for rank in ranks):
+            return f"{kind.replace('_', ' ')} on {numbers(ranks, 'rank')}"
+        case {"kind": str(kind)}:
+            return kind.replace("_", " ")
+    return "no finding" if document else None

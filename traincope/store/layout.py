@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+DEFAULT_ROOT = "traincope_runs"
+"""Directory of runs whose directory is not given, below the working directory."""
 RUN_FILE = "run.json"
 RANK_FILE = "rank.json"
 NAMES_FILE = "names.jsonl"

@@ -52,6 +52,7 @@ from traincope.store.layout import (
 from traincope.store.lines import dense_names, parse, read_groups, read_numbered, unknown_name
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.places.fetched import local_copy
+from traincope.store.places.names import run_by_name
 from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.joining import continued, gap_ns, in_one
 from traincope.store.segments.records import count_dropped, missing_segments, read_records
@@ -484,11 +485,13 @@ def _with_provisional(root: Path, read: _Read, *, attempt: int) -> list[RankReco
 
 
 def find_run(path: Path) -> Path:
-    """Find the run directory at `path`, or the only one inside it. Of a run behind a URL, a current local copy.
+    """Find the run directory at `path`, the only one inside it, or the only one whose name begins with its last part.
+
+    Of a run behind a URL, it is a current local copy.
 
     Raises NotARunError if there is none, or more than one, or if it may not be read; as `local_copy` for a URL.
     """
-    path = local_copy(path)
+    path = local_copy(run_by_name(path))
     try:
         return local_copy(_found_run(path))
     except PermissionError as error:

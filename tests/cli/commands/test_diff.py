@@ -98,8 +98,8 @@ def test_different_work_is_compared_by_shares_and_is_not_a_regression() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["diff", "{demo}"], 2, "give two runs, RUN_A RUN_B, or one run and --last"),
-        (["diff", "{demo}", "{demo}", "--last"], 2, "give two runs, RUN_A RUN_B, or one run and --last"),
+        (["diff", "{demo}"], 2, "give two runs, RUN_A RUN_B; or --last, after one run"),
+        (["diff", "{demo}", "{demo}", "--last"], 2, "give two runs, RUN_A RUN_B; or --last, after one run"),
         (["diff", "{demo}", "nowhere"], 4, "nowhere does not exist"),
         (["diff", "{demo}", "{demo}", "--threshold", "two"], 2, "invalid"),
         (

@@ -16,6 +16,7 @@ from tests.ingest.writing import complete, kineto
 from traincope.cli.main import main
 from traincope.errors import RunDirectoryError
 from traincope.ingest import import_traces
+from traincope.report.exports import export_names
 from traincope_exporters.traces import folded
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "format-1"
@@ -52,6 +53,18 @@ def test_an_export_has_the_name_of_its_run_and_its_format(export: Export, tmp_pa
     assert done.stdout.startswith(f"format-1.{to}.json: open it with ")
     assert json.loads((tmp_path / f"format-1.{to}.json").read_text())
     assert [path.name for path in tmp_path.iterdir()] == [f"format-1.{to}.json"]
+
+
+def test_without_options_it_lists_the_formats(export: Export, tmp_path: Path) -> None:
+    """With the program that opens each, and the way to a copy without names. Nothing is written."""
+    done = export(DEMO)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *lines = done.stdout.splitlines()
+    assert head.startswith("traincope export /")
+    formats = [line.split()[1] for line in lines if line.startswith("  --to ")]
+    assert formats == list(export_names())
+    assert lines[-1].split()[:3] == ["--redact", "-o", "COPY"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_text_goes_to_the_standard_output_and_nothing_else_does(export: Export, tmp_path: Path) -> None:
@@ -151,7 +164,7 @@ def test_a_failed_export_leaves_nothing(export: Export, tmp_path: Path, monkeypa
         (("--to", "folded", "--redact"), 2, "redact first, then export the copy to folded"),
         (("--to", "otlp", "-o", "file"), 2, "otlp goes to a collector and not to a file"),
         (("--to", "otlp", "--endpoint", "there"), 2, "'there' is not the URL of a collector"),
-        ((), 2, "a run directory is a plain directory"),
+        (("-o", "file"), 2, "-o needs a format, --to perfetto|perfetto-hosts|parquet|"),
         (("--redact",), 2, "give the new directory with -o"),
     ],
 )

@@ -96,8 +96,8 @@ def test_the_views_are_listed_without_a_run(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ((), 2, "give run directories and then one query, or --views"),
-        ((RUN,), 2, "give run directories and then one query, or --views"),
+        ((), 2, "give one query, after the run directories if they are not the newest run; or --views"),
+        ((RUN,), 2, "is a path; give the query as the last argument, in quotes"),
         ((RUN, RUN), 2, "is a path; give the query as the last argument, in quotes"),
         (("nowhere", "select 1"), 4, "nowhere does not exist"),
         ((RUN, "select * from step"), 2, "there is no view 'step'; did you mean steps?"),

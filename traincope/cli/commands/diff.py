@@ -7,6 +7,7 @@ from pathlib import Path
 from traincope.analysis import Analysis, Judgement, analyze, diff
 from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO, require_steps
 from traincope.cli.answers import add_format, print_answer
+from traincope.cli.given_runs import given_runs
 from traincope.cli.launch.last_good import last_good
 from traincope.errors import REGRESSION, UsageError
 from traincope.report import diff_document, render_diff
@@ -22,9 +23,9 @@ class DiffCommand:
         parser.add_argument(
             "runs",
             type=Path,
-            nargs="+",
+            nargs="*",
             metavar="RUN",
-            help="RUN_A RUN_B: B is compared with A; with --last only RUN_B",
+            help="RUN_A RUN_B: B is compared with A; with --last only RUN_B, or none for the newest run",
         )
         parser.add_argument("--last", action="store_true", help="A is the last good run in the directory of B")
         parser.add_argument(
@@ -53,11 +54,12 @@ def _nothing(*_: object) -> None: ...
 
 
 def _runs(paths: list[Path], *, last: bool) -> tuple[Analysis, Analysis]:
-    if len(paths) != (1 if last else 2):
-        raise UsageError("give two runs, RUN_A RUN_B, or one run and --last")
+    if len(paths) > 1 if last else len(paths) != 2:
+        raise UsageError("give two runs, RUN_A RUN_B; or --last, after one run if it is not the newest")
     if last:
-        _, before = last_good(paths[0])
-        return before, _analysed(paths[0])
+        (after,) = given_runs(paths)
+        _, before = last_good(after)
+        return before, _analysed(after)
     return _analysed(paths[0]), _analysed(paths[1])
 
 

@@ -3,16 +3,27 @@
 import argparse
 from pathlib import Path
 
+from rich.table import Table
+
 from traincope.cli.answers import write_answer
-from traincope.errors import UsageError
+from traincope.cli.given_runs import add_run, given_run
+from traincope.cli.screen import make_console
+from traincope.errors import MissingDependencyError, UsageError
 from traincope.report.export_files import check_target, open_whole, write_export
-from traincope.report.exports import BUILT_IN, Address, CollectorExport, DirectoryExport, TextExport, export_named
+from traincope.report.exports import (
+    BUILT_IN,
+    Address,
+    CollectorExport,
+    DirectoryExport,
+    TextExport,
+    export_named,
+    export_names,
+)
+from traincope.report.text.layout.lines import Trimmed, text
 from traincope.store.reading import find_run
 from traincope.store.redaction import redact
 from traincope.whole_files import is_stream
 
-RUN = "run"
-"""The export that is a run directory again."""
 STDOUT = Path("-")
 
 
@@ -22,36 +33,35 @@ class Export:
     example = "traincope export sample_runs/demo --to perfetto -o /tmp/demo.perfetto.json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run_directory", type=Path, metavar="RUN", help="run directory, or a parent holding one run"
-        )
+        add_run(parser)
         parser.add_argument(
             "--to",
-            default=RUN,
-            metavar="WHAT",
-            help=f"{RUN} (with --redact), {', '.join(BUILT_IN)}, or an export of an installed package (default: {RUN})",
+            metavar="FORMAT",
+            help=f"{', '.join(BUILT_IN)}, or an export of an installed package; without --to and --redact, the formats "
+            "are listed",
         )
         parser.add_argument(
             "-o",
             "--output",
             type=Path,
             metavar="FILE",
-            help="file or directory to write, - for standard output (default: the run's name with WHAT's suffix)",
+            help="file or directory to write, - for standard output (default: the run's name with the format's suffix)",
         )
         parser.add_argument("--overwrite", action="store_true", help="replace an existing file or export directory")
         parser.add_argument(
             "--redact",
             action="store_true",
-            help=f"with --to {RUN}: hash the names of spans, events, modules and hosts; leave out stacks",
+            help="copy the run, and hash the names of spans, events, modules and hosts; leave out stacks",
         )
         _add_collector(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        if arguments.to == RUN:
-            return _copy(arguments)
+        if arguments.to is None:
+            return _copy(arguments) if arguments.redact else _list(arguments)
         if arguments.redact:
             raise UsageError(f"--redact writes a run directory; redact first, then export the copy to {arguments.to}")
         export = export_named(arguments.to)
+        arguments.run_directory = given_run(arguments.run_directory)
         if isinstance(export, CollectorExport):
             return _send(export, arguments)
         if arguments.endpoint or arguments.protocol:
@@ -76,14 +86,33 @@ def _add_collector(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _list(arguments: argparse.Namespace) -> int:
+    """Print what a run can be exported to, and the programs that open it."""
+    if arguments.output is not None:
+        raise UsageError(f"-o needs a format, --to {'|'.join(export_names())}; or --redact for a copy without names")
+    shown = "RUN" if arguments.run_directory is None else str(arguments.run_directory)
+    grid = Table.grid(padding=(0, 2))
+    for name in export_names():
+        grid.add_row(text(f"  --to {name}"), text(_opened_by(name)))
+    grid.add_row(text("  --redact -o COPY"), text("the run itself, without its names, for others to see"))
+    console = make_console()
+    console.print(text(f"traincope export {shown} with one of", style="bold"))
+    console.print(Trimmed(grid), end="")
+    return 0
+
+
+def _opened_by(name: str) -> str:
+    try:
+        export = export_named(name)
+    except MissingDependencyError as error:
+        return str(error)
+    return "for a collector of OpenTelemetry" if isinstance(export, CollectorExport) else f"for {export.hint}"
+
+
 def _copy(arguments: argparse.Namespace) -> int:
-    if not arguments.redact:
-        raise UsageError(
-            "a run directory is a plain directory: copy it with cp -r, or give --redact for a copy without names"
-        )
     if arguments.output is None:
         raise UsageError("give the new directory with -o")
-    redact(arguments.run_directory, arguments.output)
+    redact(given_run(arguments.run_directory), arguments.output)
     print(f"{arguments.output} holds the same numbers without your names; check it before you share it")
     return 0
 

@@ -13,6 +13,7 @@ from traincope.analysis.faults.marks import marks
 from traincope.analysis.faults.stacks import training_thread
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
+from traincope.cli.given_runs import given_run
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
@@ -40,10 +41,10 @@ class HangCommand:
         parser.add_argument(
             "evidence",
             type=Path,
-            nargs="+",
+            nargs="*",
             metavar="RUN|DUMP|PID",
-            help="run directory of a job that runs or has ended; or dumps of torch's flight recorder, one per rank, or "
-            "their folder; or a process of a job that was started without traincope",
+            help="run directory of a job that runs or has ended, by default the newest; or dumps of torch's flight "
+            "recorder, one per rank, or their folder; or a process of a job that was started without traincope",
         )
         add_format(parser)
         parser.add_argument(
@@ -114,11 +115,12 @@ def _lacks(dumps: RunRecords) -> Iterator[str]:
 def _recorded(paths: list[Path], *, stacks: str | None) -> Timeline:
     if len(paths) > 1:
         raise UsageError("give one run directory, or dumps of torch's flight recorder")
-    timeline = open_run(paths[0])
+    run = given_run(paths[0] if paths else None)
+    timeline = open_run(run)
     if not stacks:
         return timeline
     looks = _looks(timeline.run, by_signal=stacks == BY_SIGNAL)
-    timeline = open_run(paths[0])  # with what the ranks wrote
+    timeline = open_run(run)  # with what the ranks wrote
     ranks = [
         replace(rank, looks=(*rank.looks, replace(looks[rank.rank], by_agent=False))) if rank.rank in looks else rank
         for rank in timeline.run.ranks

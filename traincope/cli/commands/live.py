@@ -4,8 +4,8 @@ import argparse
 import importlib.util
 import signal
 import webbrowser
-from pathlib import Path
 
+from traincope.cli.given_runs import add_run, given_run
 from traincope.cli.served import REQUIRED_PACKAGES, access_of, add_server_arguments
 from traincope.errors import MissingDependencyError
 from traincope.live.serve.so_far import Judge
@@ -21,7 +21,7 @@ class Live:
     example = "traincope live traincope_runs/my-job --no-browser"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of ranks on this host")
+        add_run(parser)
         add_server_arguments(parser)
         parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
 
@@ -31,7 +31,7 @@ class Live:
                 raise MissingDependencyError(
                     f"the page needs {package}, which is not installed: pip install 'traincope[view]'"
                 )
-        run = find_run(recorded_at(arguments.run_directory)).resolve()
+        run = find_run(recorded_at(given_run(arguments.run_directory))).resolve()
         watcher = Watcher(run, attempt=last_attempt(run))
         watcher.start()
         signal.signal(signal.SIGTERM, signal.default_int_handler)

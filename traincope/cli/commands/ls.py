@@ -4,20 +4,22 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from traincope.cli.answers import add_format
 from traincope.cli.screen import make_console
-from traincope.printable import printable, short
-from traincope.record.session.identity import DEFAULT_ROOT
+from traincope.printable import printable
 from traincope.report.run_list import ListedRun, RunState, list_runs
+from traincope.report.text.layout.lines import Trimmed
+from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.fetched import copies_below
 from traincope.store.places.remote import url_of
 from traincope.store.reading import SHARE
@@ -25,18 +27,19 @@ from traincope.units import count, share
 
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
 RUN, VERDICT = "run", "verdict"
-WIDTHS = {"state": 8, "ranks": 6, "steps": 6, "MFU": 6, "goodput": 7, "start (UTC)": 16}
-"""Column -> its width. Names of runs have the rest of 80 characters. What a wider terminal has more is for names that
-need it, and for verdicts.
-"""
-NARROW = 80
-NAME_WIDTH = NARROW - sum(width + 2 for width in WIDTHS.values())
-MIN_VERDICT = 20
+ALWAYS, WITH_ROOM = ("state", "steps", "MFU"), ("ranks", "start (UTC)", "goodput")
+"""Columns between name and verdict, and those that a wider terminal has too, in the order in which they are added."""
+ORDER = ("state", "ranks", "steps", "MFU", "goodput", "start (UTC)")
+LEFT = (RUN, "state", VERDICT)
+GAP = 2
+MIN_VERDICT = 24
 
 
 class Ls:
     name = "ls"
-    help = "list the runs below a directory: state, ranks, steps, MFU, goodput, start and verdict"
+    help = (
+        "list the runs below a directory: state, steps, MFU and verdict; on a wide screen also ranks, start and goodput"
+    )
     example = "traincope ls traincope_runs"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -74,46 +77,53 @@ def _place(run: ListedRun, directory: Path, url: str | None) -> str:
 
 
 def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    names = [os.path.relpath(run.path, directory) for run in runs]
-    needed = max(len(printable(name)) for name in names) - NAME_WIDTH
-    more = min(max(needed, 0), max(console.width - NARROW, 0))
-    verdicts = console.width - NARROW - more - 2
-    widths = {RUN: NAME_WIDTH + more, **WIDTHS, **({VERDICT: verdicts} if verdicts >= MIN_VERDICT else {})}
-    for column, width in widths.items():
-        is_text = column in (RUN, "state", VERDICT)
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis", width=width)
-    for name, run in zip(names, runs, strict=True):
-        table.add_row(*_cells(short(name, max_length=widths[RUN]), run)[: len(widths)])
-    if VERDICT in widths:
-        console.print(table)
-    else:
-        _print_with_verdicts(table, runs, console)
+    """Print one row for each run. Names are whole: where they leave no room, they have lines of their own.
+
+    A problem is a sentence below its run.
+    """
+    rows = [_cells(os.path.relpath(run.path, directory), run) for run in runs]
+    needed = {column: max(len(column), *(cell_len(row[column].plain) for row in rows)) for column in rows[0]}
+    room = console.width - MIN_VERDICT - sum(needed[column] + GAP for column in (RUN, *ALWAYS))
+    widths = _widths(needed, room)
+    rest = console.width - sum(width + GAP for width in widths.values())
+    is_stacked = RUN not in widths
+    head = {column: Text(column, style="bold") for column in rows[0]}
+    for row, run in zip((head, *rows), (None, *runs), strict=True):
+        if is_stacked and row is not head:
+            console.print(row[RUN], soft_wrap=True)
+        grid = Table.grid(padding=(0, GAP, 0, 0))
+        for column, width in widths.items():
+            grid.add_column(justify="left" if column in LEFT else "right", width=width, no_wrap=True)
+        grid.add_column(overflow="fold", width=max(rest, 1))
+        grid.add_row(*(row[column] for column in widths), row[VERDICT])
+        console.print(Trimmed(grid), end="")
+        if run is not None and run.problem:
+            console.print(Text(f"  {printable(run.problem)}"), soft_wrap=True)
     console.print(Text(count(len(runs), "run"), style="dim"))
 
 
-def _print_with_verdicts(table: Table, runs: Sequence[ListedRun], console: Console) -> None:
-    """Print a narrow table, each problem or verdict on a line of its own below its run."""
-    with console.capture() as capture:
-        console.print(table)
-    head, *lines = capture.get().splitlines()
-    print(head, file=console.file)
-    for line, run in zip(lines, runs, strict=True):
-        print(line, file=console.file)
-        if run.problem or run.verdict:
-            console.print(Text(f"  {printable(run.problem or run.verdict or '')}"), soft_wrap=True)
+def _widths(needed: Mapping[str, int], room: int) -> dict[str, int]:
+    """Widths of the columns before the verdict. `room`: what is left of a line beyond the columns of every line."""
+    if room < 0:
+        return {"": GAP, **{column: needed[column] for column in ALWAYS}}
+    chosen = set(ALWAYS)
+    for column in WITH_ROOM:
+        room -= needed[column] + GAP
+        if room >= 0:
+            chosen.add(column)
+    return {RUN: needed[RUN], **{column: needed[column] for column in ORDER if column in chosen}}
 
 
-def _cells(name: str, run: ListedRun) -> tuple[str | Text, ...]:
-    """The end of a name is a launch's time: it distinguishes runs better than the middle."""
+def _cells(name: str, run: ListedRun) -> dict[str, Text]:
     start = run.started_wall_ns
-    return (
-        name,
-        Text(run.state.value, style=STYLES.get(run.state, "")),
-        "-" if run.world_size is None else f"{run.world_size:,}",
-        "-" if run.steps is None else f"{run.steps:,}",
-        "-" if run.mfu is None else share(run.mfu),
-        "-" if run.goodput is None else share(run.goodput),
-        f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%d %H:%M}" if start else "-",
-        Text(printable(run.problem or run.verdict or "-")),
-    )
+    return {
+        "": Text(),
+        RUN: Text(printable(name)),
+        "state": Text(run.state.value, style=STYLES.get(run.state, "")),
+        "ranks": Text("-" if run.world_size is None else f"{run.world_size:,}"),
+        "steps": Text("-" if run.steps is None else f"{run.steps:,}"),
+        "MFU": Text("-" if run.mfu is None else share(run.mfu)),
+        "goodput": Text("-" if run.goodput is None else share(run.goodput)),
+        "start (UTC)": Text(f"{datetime.fromtimestamp(start / 1e9, UTC):%Y-%m-%d %H:%M}" if start else "-"),
+        VERDICT: Text(printable(run.title or "-")),
+    }

@@ -1,8 +1,8 @@
 """`traincope mcp`: let an AI assistant read runs."""
 
 import argparse
-from pathlib import Path
 
+from traincope.cli.given_runs import add_runs, given_runs
 from traincope.errors import MissingDependencyError
 
 
@@ -12,13 +12,7 @@ class Mcp:
     example = "traincope mcp sample_runs/demo sample_runs/demo-3d"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run_directories",
-            type=Path,
-            nargs="+",
-            metavar="RUN",
-            help="run directory, or a parent holding one run; the assistant can read no other",
-        )
+        add_runs(parser, more="the assistant can read all of them, and no other")
 
     def run(self, arguments: argparse.Namespace) -> int:
         try:
@@ -28,5 +22,5 @@ class Mcp:
             raise MissingDependencyError(
                 f"traincope mcp needs {error.name}, which is not installed: pip install 'traincope[mcp]'"
             ) from error
-        make_server(ServedRuns(arguments.run_directories)).run("stdio")
+        make_server(ServedRuns(given_runs(arguments.run_directories))).run("stdio")
         return 0

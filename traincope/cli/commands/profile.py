@@ -4,6 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
+from traincope.cli.given_runs import add_run, given_run
 from traincope.cli.quantities import whole
 from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import Flag
@@ -30,7 +31,7 @@ class Profile:
     example = "traincope profile traincope_runs/my-job --steps 20 --kernels"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of a running job")
+        add_run(parser)
         parser.add_argument(
             "--steps",
             type=_steps,
@@ -55,7 +56,7 @@ class Profile:
     def run(self, arguments: argparse.Namespace) -> int:
         if arguments.kernels and arguments.steps > MAX_KERNEL_STEPS:
             raise UsageError(f"a run traces the kernels of at most {MAX_KERNEL_STEPS} steps; give a smaller --steps")
-        run = find_run(recorded_at(arguments.run_directory)).resolve()
+        run = find_run(recorded_at(given_run(arguments.run_directory))).resolve()
         world_size, largest = read_run_info(run).world_size, max(arguments.stacks, default=0)
         if largest >= world_size:
             raise UsageError(f"{run} has no rank {largest}; give --stacks ranks from 0 to {world_size - 1}")

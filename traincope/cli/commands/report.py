@@ -10,6 +10,7 @@ from pathlib import Path
 from traincope.analysis import Analysis, analyze, parse_changes, parse_settings, predict_settings, what_if
 from traincope.analysis.communication.workflow import workflow
 from traincope.cli.answers import add_format, write_answer
+from traincope.cli.given_runs import add_runs
 from traincope.cli.quantities import add_energy_price, add_price
 from traincope.cli.screen import make_console
 from traincope.cli.together import add_workflow, with_runs_of_workflow
@@ -43,14 +44,7 @@ class Report:
     example = "traincope report sample_runs/demo --format json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run_directories",
-            type=Path,
-            nargs="+",
-            metavar="RUN",
-            help="run directory, or a parent holding one run; several: jobs that work together, and their waits for "
-            "each other",
-        )
+        add_runs(parser, more="jobs that work together, and their waits for each other")
         add_workflow(parser)
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")

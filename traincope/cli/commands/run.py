@@ -18,13 +18,13 @@ from traincope.cli.launch.training import check_out
 from traincope.errors import CommandError, HangError, UsageError
 from traincope.live.shipping.destinations import known_destinations
 from traincope.record.instrumentation.guard import guard
-from traincope.record.session.identity import DEFAULT_ROOT, declared_run_id, identify, this_host
+from traincope.record.session.identity import declared_run_id, identify, this_host
 from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
 from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
-from traincope.store.layout import PROVISIONAL, RUN_FILE, attempt_directory, attempt_number
+from traincope.store.layout import DEFAULT_ROOT, PROVISIONAL, RUN_FILE, attempt_directory, attempt_number
 from traincope.store.lock import is_locked, job_name, lock_path
 from traincope.store.places.node_local import recorded_at
 from traincope.store.places.ship_notes import is_shipped, ship_wait_seconds

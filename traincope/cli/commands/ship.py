@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from traincope.cli.given_runs import add_run, given_run
 from traincope.errors import ServerError, UsageError
 from traincope.live.shipping.destinations import Destinations, known_destinations, require, run_url
 from traincope.live.shipping.limits import ShipSettings
@@ -25,9 +26,7 @@ class Ship:
     example = "traincope ship traincope_runs/my-job s3://bucket/runs"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run_directory", type=Path, metavar="RUN", help="run directory, by its name or on this node"
-        )
+        add_run(parser)
         parser.add_argument(
             "url",
             nargs="?",
@@ -36,7 +35,7 @@ class Ship:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        run = find_run(recorded_at(arguments.run_directory)).resolve()
+        run = find_run(recorded_at(given_run(arguments.run_directory))).resolve()
         known = known_destinations(run)
         chosen = known if arguments.url is None else Destinations(named=None, url=run_url(arguments.url, run))
         require(chosen, run)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from traincope.cli.answers import add_format, write_answer
+from traincope.cli.given_runs import given_runs
 from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError, UsageError
 from traincope.printable import short
@@ -43,8 +44,9 @@ class Sql:
         parser.add_argument(
             "words",
             nargs="*",
-            metavar="RUN... QUERY",
-            help="run directories, then one SELECT in DuckDB's SQL; the column `run` distinguishes several runs",
+            metavar="[RUN...] QUERY",
+            help="run directories, or none for the newest run; then one SELECT in DuckDB's SQL. The column `run` "
+            "distinguishes several runs",
         )
         parser.add_argument("--views", action="store_true", help="list the views with their columns and units")
         add_format(parser, CSV, PARQUET)
@@ -68,8 +70,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.views:
         if arguments.format not in ("text", "json"):
             raise UsageError("--views prints text or JSON; give another --format")
-    elif len(arguments.words) < 2:
-        raise UsageError("give run directories and then one query, or --views")
+    elif not arguments.words:
+        raise UsageError("give one query, after the run directories if they are not the newest run; or --views")
     elif Path(arguments.words[-1]).exists():
         raise UsageError(f"{arguments.words[-1]} is a path; give the query as the last argument, in quotes")
 
@@ -80,7 +82,7 @@ def _answer(arguments: argparse.Namespace) -> str | bytes:
     from traincope.tables.sources import Sources
 
     *paths, query = arguments.words
-    runs = named_runs([Path(path) for path in paths])
+    runs = named_runs(given_runs([Path(path) for path in paths]))
     answer = run_query([Sources.at(path, name=name) for name, path in runs.items()], query)
     if arguments.format == PARQUET:
         return parquet_bytes(answer)

@@ -1,8 +1,8 @@
 """`traincope view`: show runs in the browser."""
 
 import argparse
-from pathlib import Path
 
+from traincope.cli.given_runs import add_runs
 from traincope.cli.quantities import add_price
 from traincope.cli.served import add_server_arguments, serve_viewer
 from traincope.cli.together import add_workflow, with_runs_of_workflow
@@ -15,13 +15,7 @@ class View:
     example = "traincope view sample_runs/demo --no-browser"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run_directories",
-            type=Path,
-            nargs="+",
-            metavar="RUN",
-            help="run directory, or a parent holding one run; with several runs, any two can be compared",
-        )
+        add_runs(parser, more="any two can be compared")
         add_workflow(parser)
         add_server_arguments(parser)
         add_price(parser)

@@ -13,7 +13,6 @@ from traincope.topology import ClusterNode, Host, Scheduler
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_ROOT = "traincope_runs"
 RUN_ID_VARIABLE = "TRAINCOPE_RUN_ID"
 RUN_ID = re.compile(r"\w[\w.+:@=-]{0,127}", re.ASCII)
 """Allowed run ids. A directory gets this name."""
