@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from traincope.printable import printable
-from traincope.store.places.names import newest_run, run_by_name
+from traincope.store.places.named_runs import newest_run, run_by_name
 
 RUN = "run directory, or the beginning of its name; default: the newest run below traincope_runs"
 

@@ -84,6 +84,8 @@ class Run:
         self._scalars: Scalars | None = None
         self._entered = 0
         self._pid = os.getpid()
+        self._ship: str | None = None
+        """URL below which the agents ship the run."""
         self._shipped_place: Place | None = None
         """The place of records that the agent ships, if any."""
 
@@ -178,6 +180,7 @@ class Run:
             return
         guarding.begin_run()
         out = self._options.out or os.environ.get(OUT_VARIABLE)
+        self._ship = resolved_ship(self._options) if resolved_agent(self._options) else None
         self._disk_budget, flops = resolved_disk_budget(self._options), resolved_flops(self._options)
         named = Path(out or DEFAULT_ROOT).absolute()
         local = guard(self._local_place)(named)
@@ -191,6 +194,7 @@ class Run:
                 on_settled=self._start_agent if resolved_agent(self._options) else None,
                 witness=resolved_witness(self._options),
                 named=None if local is None else named,
+                for_store=self._ship is not None,
             )
         except OSError as error:
             if is_asynchronous(error):
@@ -240,10 +244,9 @@ class Run:
         return local
 
     def _start_agent(self, place: Place) -> None:
-        ship = resolved_ship(self._options)
-        if place.named is not None or ship is not None:
+        if place.named is not None or self._ship is not None:
             self._shipped_place = place
-        guard(start_agent)(place, self._disk_budget, ship)
+        guard(start_agent)(place, self._disk_budget, self._ship)
 
     def _await_shipping(self) -> None:
         place, self._shipped_place = self._shipped_place, None

@@ -52,7 +52,7 @@ from traincope.store.layout import (
 from traincope.store.lines import dense_names, parse, read_groups, read_numbered, unknown_name
 from traincope.store.logbook import Logbook, read_logbook
 from traincope.store.places.fetched import local_copy
-from traincope.store.places.names import run_by_name
+from traincope.store.places.named_runs import run_by_name
 from traincope.store.places.ship_notes import shipping_problems
 from traincope.store.segments.joining import continued, gap_ns, in_one
 from traincope.store.segments.records import count_dropped, missing_segments, read_records

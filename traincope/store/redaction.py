@@ -78,7 +78,7 @@ def redact(run: Path, target: Path) -> None:
     hashed = _hash()
     try:
         with written_aside(target) as copy:
-            _copy(root, copy, hashed)
+            _copy(root, copy, hashed, name=target.name)
     except OSError as error:
         if error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(root):
             raise UnreadableError.of(root, error) from error
@@ -90,9 +90,9 @@ def _hash() -> Hash:
     return lambda text: f"name-{blake2b(text.encode(errors='replace'), key=key, digest_size=6).hexdigest()}"
 
 
-def _copy(root: Path, target: Path, hashed: Hash) -> None:
+def _copy(root: Path, target: Path, hashed: Hash, *, name: str) -> None:
     target.mkdir(parents=True)
-    _rewrite(root / RUN_FILE, target / RUN_FILE, lambda manifest: _run(manifest, hashed))
+    _rewrite(root / RUN_FILE, target / RUN_FILE, lambda manifest: _run(manifest, hashed, name=name))
     append_notes(notes_path(target), read_notes(notes_path(root)))
     level = root / LEVEL_FILE
     if level.is_file() and level.read_text(errors="replace").strip().isdecimal():
@@ -172,10 +172,11 @@ def _recorder_details(segments: list[SegmentRecords], names: dict[int, str]) -> 
     return numbers
 
 
-def _run(manifest: dict[str, Any], hashed: Hash) -> dict[str, Any]:
+def _run(manifest: dict[str, Any], hashed: Hash, *, name: str) -> dict[str, Any]:
+    """`name`: of the copy's directory, which its maker chose."""
     return {
         **_numbers(manifest, RUN_NUMBERS),
-        "id": hashed(str(manifest.get("id"))),
+        "id": name,
         "mesh": _axes(manifest.get("mesh"), hashed),
         "versions": manifest.get("versions"),
         "command": hashed(str(manifest.get("command"))),

@@ -98,7 +98,7 @@ def test_the_agents_environment_does_not_record_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("TRAINCOPE_NOTES", "/notes")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setenv("TRAINCOPE_SHIP", "off")
-    place = Place(rank=0, world_size=1, run_id="a", run=tmp_path, attempt=0, directory=tmp_path)
+    place = Place(rank=0, world_size=1, run_id="a", name="a", run=tmp_path, attempt=0, directory=tmp_path)
     assert starting._environment(place, ship=None)["TRAINCOPE_SHIP"] == "off"
     expected = starting._environment(replace(place, named=tmp_path / "named"), ship="s3://bucket/runs")
     assert (expected["TRAINCOPE_SHIP"], expected["TRAINCOPE_NAMED"]) == ("s3://bucket/runs", f"{tmp_path}/named")
@@ -113,7 +113,9 @@ def test_only_the_last_rank_of_a_host_waits_for_the_shipping(tmp_path: Path, cap
     """Without an agent the wait ends with a warning; a rank does not begin it while another one runs."""
     run = tmp_path / "run"
     shutil.copytree(DEMO, run)
-    place = Place(rank=1, world_size=4, run_id="a", run=run, attempt=0, directory=run / "attempt-000" / "rank-00001")
+    place = Place(
+        rank=1, world_size=4, run_id="a", name="a", run=run, attempt=0, directory=run / "attempt-000" / "rank-00001"
+    )
     this = Process.this()
     assert this is not None
     manifest = run / "attempt-000" / "rank-00000" / "rank.json"
@@ -159,7 +161,7 @@ def test_the_agent_has_the_key_of_the_job_and_shows_it_nowhere(tmp_path: Path, m
         assert run._recorder is not None
         run._recorder.settle(True)
         directory = out / "attempt-000/rank-00000"
-        place = Place(rank=0, world_size=1, run_id="a", run=out, attempt=0, directory=directory, key=key)
+        place = Place(rank=0, world_size=1, run_id="a", name="a", run=out, attempt=0, directory=directory, key=key)
         starting.start_agent(place, 1 << 30)
         log = directory / AGENT_LOG
         until(lambda: "other agents reach this one at 127.0.0.1" in log.read_text(), "its start with the key")

@@ -32,7 +32,7 @@ def request(first_block: int, *, attempt: int = 0, kernels: bool = False) -> Win
 
 
 def place(run: Path, *, attempt: int = 0) -> Place:
-    return Place(rank=0, world_size=1, run_id="run", run=run, attempt=attempt, directory=run)
+    return Place(rank=0, world_size=1, run_id="run", name="run", run=run, attempt=attempt, directory=run)
 
 
 def test_a_look_reads_the_level_and_the_requests(tmp_path: Path) -> None:

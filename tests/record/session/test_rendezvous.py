@@ -1,5 +1,6 @@
 """Ranks of one launch share a run directory and an attempt, also with earlier attempts and late ranks."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.ports import free_port
 from traincope.events import CLEAN
-from traincope.record.session.identity import identify
+from traincope.record.session.identity import Identity, identify
 from traincope.record.session.options import Options, resolved_witness
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import EAGER_POLLS, Place, Rendezvous
@@ -141,6 +142,29 @@ def test_ranks_of_an_unnamed_job_share_rank_0s_run(tmp_path: Path, four_ranks: P
     (run,) = (tmp_path / "traincope_runs").iterdir()
     assert directories == {str(run)}
     assert [rank.rank for rank in read_run(run).ranks] == [0, 1, 2, 3]
+
+
+def test_a_restart_finds_the_run_of_its_launch(tmp_path: Path) -> None:
+    """Its name contains the time of the first attempt. An id that somebody chose is a name itself."""
+    launch = "5a662c88-c8bf-492d-8204-4ce824982ef5"
+    first = Rendezvous(out=None, root=tmp_path, identity=unnamed(launch)).place_from_environment()
+    (first.run / "run.json").write_text(json.dumps({"launch_id": launch}))
+    again = Rendezvous(out=None, root=tmp_path, identity=unnamed(launch)).place_from_environment()
+    other = Rendezvous(out=None, root=tmp_path, identity=unnamed(launch[::-1])).place_from_environment()
+    chosen = Rendezvous(out=None, root=tmp_path, identity=unnamed("job-7")).place_from_environment()
+    assert (again.run, first.attempt, again.attempt) == (first.run, 0, 1)
+    assert len({first.run, other.run, chosen.run}) == 3
+    assert (chosen.name, launch in first.name) == ("job-7", False)
+
+
+def unnamed(launch: str) -> Identity:
+    return identify({"TORCHELASTIC_RUN_ID": launch, "RANK": "0", "WORLD_SIZE": "1"})
+
+
+def test_a_run_has_the_name_of_its_directory(tmp_path: Path) -> None:
+    identity = unnamed("5a662c88-c8bf-492d-8204-4ce824982ef5")
+    place = Rendezvous(out=tmp_path / "mine", root=tmp_path, identity=identity).place_from_environment()
+    assert (place.name, place.run_id) == ("mine", identity.run_id)
 
 
 def test_no_connection_to_the_store_stays_open(tmp_path: Path, two_ranks: Pool) -> None:

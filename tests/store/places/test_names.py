@@ -1,69 +1,56 @@
-"""Runs by the beginning of their names, and the newest run."""
+"""Names of new runs."""
 
-import shutil
+import os
+import re
 from pathlib import Path
 
 import pytest
 
-from traincope.errors import NotARunError
-from traincope.store.places.names import newest_run, run_by_name
-from traincope.store.reading import find_run
+from traincope.record.session.identity import RUN_ID
+from traincope.store.places.names import new_run, newest_first, reserve_run
 
-DEMO = Path(__file__).parents[3] / "sample_runs" / "demo" / "run.json"
-NAMES = ("gpt-1128-1324", "gpt-1128-1324-2", "llama-1128-0900", "gpt[1]")
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Each run begins one second before the one before it."""
-    monkeypatch.chdir(tmp_path)
-    for number, name in enumerate(NAMES):
-        run = tmp_path / "traincope_runs" / name
-        run.mkdir(parents=True)
-        run.joinpath("run.json").write_text(
-            DEMO.read_text().replace('"started_wall_ns": 17', f'"started_wall_ns": {9 - number}7')
-        )
-    return Path("traincope_runs")
+TIME = r"-\d{4}-\d{4}"
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("script", "stem"),
     [
-        ("llama", "llama-1128-0900"),
-        ("l", "llama-1128-0900"),
-        ("gpt-1128-1324", "gpt-1128-1324"),
-        ("gpt-1128-1324-", "gpt-1128-1324-2"),
-        ("traincope_runs/ll", "llama-1128-0900"),
-        ("gpt[", "gpt[1]"),
+        ("train.py", "train"),
+        ("/home/me/my nanoGPT/train gpt.py", "train-gpt"),
+        ("/site-packages/nanogpt/__main__.py", "nanogpt"),
+        ("-c", "c"),
+        ("", "run"),
+        ("\u8a13\u7df4.py", "run"),
+        ("../--out=$(rm -rf).py", "out-rm-rf"),
+        ("x" * 300, "x" * 32),
     ],
 )
-def test_any_unique_beginning_names_a_run(runs: Path, given: str, name: str) -> None:
-    """A whole name has precedence, although another name begins with it. Brackets are no pattern."""
-    assert find_run(Path(given)) == runs / name
+def test_a_name_is_the_script_and_the_time_and_needs_no_quotes(script: str, stem: str, tmp_path: Path) -> None:
+    run = reserve_run(tmp_path / "runs", script)
+    assert run.is_dir()
+    assert re.fullmatch(re.escape(stem) + TIME, run.name)
+    assert RUN_ID.fullmatch(run.name)
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_beginning_of_several_names_lists_them() -> None:
-    with pytest.raises(NotARunError) as raised:
-        run_by_name(Path("gpt-"))
-    assert str(raised.value) == (
-        "2 runs begin with gpt- (traincope_runs/gpt-1128-1324, traincope_runs/gpt-1128-1324-2); give more of the name"
-    )
+def test_each_name_is_given_once(tmp_path: Path) -> None:
+    """In one minute or two: what is after the time counts."""
+    assert not new_run(tmp_path, "train.py").exists()
+    names = [reserve_run(tmp_path, "train.py").name for _ in range(3)] + [new_run(tmp_path, "train.py").name]
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(rf"train{TIME}(-\d)?", name) for name in names)
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_path_that_exists_is_no_beginning() -> None:
-    Path("llama").mkdir()
-    assert run_by_name(Path("llama")) == Path("llama")
-    assert run_by_name(Path("/nowhere/llama")) == Path("/nowhere/llama")
-    assert run_by_name(Path("s3://bucket/llama")) == Path("s3://bucket/llama")
+def test_a_name_in_a_shared_store_has_a_random_part(tmp_path: Path) -> None:
+    """Two directories that do not know each other ship to one bucket."""
+    first, second = (reserve_run(tmp_path / place, "train.py", for_store=True).name for place in ("a", "b"))
+    assert first != second
+    assert re.fullmatch(rf"train{TIME}-[0-9a-f]{{4}}", first)
 
 
-def test_the_newest_run_began_last(runs: Path) -> None:
-    """A run that cannot be read is not the newest."""
-    assert newest_run() == runs / NAMES[0]
-    (runs / NAMES[0] / "run.json").write_text("{")
-    assert newest_run() == runs / NAMES[1]
-    shutil.rmtree(runs)
-    with pytest.raises(NotARunError, match="there is no run below traincope_runs here"):
-        newest_run()
+def test_the_newest_runs_come_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("old", "new", "middle")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+        os.utime(tmp_path / name / "run.json", (0, (0, 9, 5)[number]))
+    (tmp_path / "empty").mkdir()
+    assert [run.name for run in newest_first(tmp_path, tmp_path)] == ["new", "middle", "old"]

@@ -1,7 +1,6 @@
 """`traincope demo`: a real training with several kinds of parallelism on this machine, then its report."""
 
 import argparse
-import time
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from traincope.cli.launch.training import Job, check_out, program, require_torch
 from traincope.cli.screen import make_console
 from traincope.errors import TrainingError, UsageError
 from traincope.report import render, render_first_screen
+from traincope.store.layout import DEFAULT_ROOT
+from traincope.store.places.names import new_run
 from traincope.timeline import open_run
 
 LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
@@ -42,7 +43,7 @@ class Demo:
                 f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more"
             )
         require_torch()
-        out = arguments.out or Path("traincope_runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+        out = arguments.out or new_run(Path(DEFAULT_ROOT), self.name)
         check_out(out)
         console = make_console()
         layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"

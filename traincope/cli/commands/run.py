@@ -19,13 +19,22 @@ from traincope.errors import CommandError, HangError, UsageError
 from traincope.live.shipping.destinations import known_destinations
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.identity import declared_run_id, identify, this_host
-from traincope.record.session.options import BUDGET_VARIABLE, LEVEL_VARIABLE, OUT_VARIABLE
+from traincope.record.session.options import (
+    BUDGET_VARIABLE,
+    LEVEL_VARIABLE,
+    OFF,
+    OUT_VARIABLE,
+    SHIP_VARIABLE,
+    site_options,
+)
+from traincope.site_file import site_file
 from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
 from traincope.store.layout import DEFAULT_ROOT, PROVISIONAL, RUN_FILE, attempt_directory, attempt_number
 from traincope.store.lock import is_locked, job_name, lock_path
+from traincope.store.places.names import new_run, reserve_run
 from traincope.store.places.node_local import recorded_at
 from traincope.store.places.ship_notes import is_shipped, ship_wait_seconds
 
@@ -42,7 +51,7 @@ class Run:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--out", type=Path, metavar="DIR", help=f"run directory (default: {DEFAULT_ROOT}/NAME-TIME)"
+            "--out", type=Path, metavar="DIR", help=f"run directory (default: {DEFAULT_ROOT}/SCRIPT-DAY-TIME)"
         )
         parser.add_argument(
             "--budget",
@@ -93,6 +102,8 @@ class _Recording:
 
     out: Path
     notes: Path
+    reserved: tuple[Path, ...]
+    """Directories that were made for this command. They are removed if nothing is recorded."""
     own_notes: bool
     """The notes are of this command, not of a `traincope run` around it."""
     before: frozenset[Path]
@@ -103,6 +114,9 @@ class _Recording:
     ending: HangExit | None
 
     def close(self) -> None:
+        with suppress(OSError):
+            for directory in self.reserved:
+                directory.rmdir()  # if it is empty
         if self.own_notes:
             with suppress(OSError):
                 self.notes.unlink()
@@ -111,7 +125,7 @@ class _Recording:
 def _prepared(arguments: argparse.Namespace, command: Sequence[str]) -> _Recording | None:
     """Prepare the recording. None, with one line on standard error, if that is not possible."""
     try:
-        out = _directory(arguments.out, command=command)
+        out, reserved = _directory(arguments.out, command=command)
     except OSError as error:
         say(f"not recorded: {error.strerror} (the working directory); give an absolute --out")
         return None
@@ -119,6 +133,7 @@ def _prepared(arguments: argparse.Namespace, command: Sequence[str]) -> _Recordi
     notes = outer or _new_notes()
     return _Recording(
         out=out,
+        reserved=reserved,
         notes=notes,
         own_notes=outer is None and notes != NO_NOTES,
         before=recorded(out),
@@ -224,10 +239,32 @@ def _command(words: Sequence[str]) -> list[str]:
     return command
 
 
-def _directory(out: Path | None, *, command: Sequence[str]) -> Path:
-    """The absolute run directory, because the command may change its directory."""
-    chosen = out or _out_of_environment()
-    return Path(DEFAULT_ROOT).absolute() / _name(command, os.environ) if chosen is None else chosen.absolute()
+def _directory(out: Path | None, *, command: Sequence[str]) -> tuple[Path, tuple[Path, ...]]:
+    """The absolute run directory, because the command may change its directory; and the directories made for it.
+
+    Without a given one it has the job's name, so that all ranks of a job get the same, or a new name.
+    """
+    chosen, root = out or _out_of_environment(), Path(DEFAULT_ROOT).absolute()
+    if chosen is not None:
+        return chosen.absolute(), ()
+    run_id, identity = declared_run_id(os.environ), identify(os.environ)
+    if run_id is None and identity.rank is not None and identity.world_size > 1:
+        run_id = identity.run_id
+    if run_id is not None:
+        return root / run_id, ()
+    script = next((word for word in command if word.endswith(SCRIPTS)), command[0])
+    is_new = not root.exists()
+    try:
+        run = reserve_run(root, script, for_store=_is_shipped())
+    except OSError:  # the recorder reports it, if the command trains
+        return new_run(root, script), ()
+    return run, (run, root) if is_new else (run,)
+
+
+def _is_shipped() -> bool:
+    """Whether the recorder ships the run, if it can use the setting."""
+    setting = os.environ.get(SHIP_VARIABLE) or site_options(site_file())[0].get("ship") or OFF[0]
+    return setting.lower() not in OFF
 
 
 def _out_of_environment() -> Path | None:
@@ -248,21 +285,6 @@ def _check_out(out: Path) -> None:
     """Raise as `check_out`, unless a run is there: launchers on other nodes and restarts share one."""
     if not (out / RUN_FILE).is_file() and not recorded(out):
         check_out(out)
-
-
-def _name(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The name of the run: from the user, from the job if a launcher started this process, or from script and time.
-
-    All ranks of a job must get the same name.
-    """
-    run_id = declared_run_id(environment)
-    if run_id is not None:
-        return run_id
-    identity = identify(environment)
-    if identity.run_id is not None and identity.rank is not None and identity.world_size > 1:
-        return identity.run_id
-    script = next((word for word in command if word.endswith(SCRIPTS)), command[0])
-    return f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _budget(text: str) -> str:

@@ -1,7 +1,6 @@
 """`traincope train`: train a configuration file on this machine and record it, or write a file that launches it."""
 
 import argparse
-import time
 from pathlib import Path
 
 from traincope.cli.launch.hang_exit import add_on_hang_argument
@@ -10,6 +9,8 @@ from traincope.cli.launch.training import Job, add_overrides, check_out, program
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
 from traincope.cli.screen import make_console
 from traincope.errors import UsageError
+from traincope.store.layout import DEFAULT_ROOT
+from traincope.store.places.names import new_run
 
 
 class Train:
@@ -21,7 +22,7 @@ class Train:
         parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="model, data and layout to train")
         add_overrides(parser)
         parser.add_argument(
-            "--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/CONFIG-TIME)"
+            "--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/CONFIG-DAY-TIME)"
         )
         parser.add_argument(
             "--max-restarts",
@@ -42,8 +43,7 @@ class Train:
         add_emit_arguments(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        out = arguments.out or Path("traincope_runs") / f"{arguments.config.stem}-{stamp}"
+        out = arguments.out or new_run(Path(DEFAULT_ROOT), arguments.config.stem)
         if arguments.emit is not None:
             if arguments.fault is not None:
                 raise UsageError("--fault injects on this machine only; leave out --fault or --emit")

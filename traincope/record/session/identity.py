@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 RUN_ID_VARIABLE = "TRAINCOPE_RUN_ID"
 RUN_ID = re.compile(r"\w[\w.+:@=-]{0,127}", re.ASCII)
 """Allowed run ids. A directory gets this name."""
+LOCAL = "local-"
+UNREADABLE = re.compile(rf"{LOCAL}\d+-\d+$|[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$")
+"""Ids of launches that are not used as names: ours of an unnamed launch, and torchrun's random ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class Identity:
     world_size: int
     run_id: str | None
     """None if nothing names the job."""
+    name: str | None = None
+    """The run's name, if the caller, a variable or a scheduler gives one. None: the run gets a readable one."""
     restarts: int
     """Number of restarts of the job by the launcher, and of attempts of earlier launches in the same run directory.
 
@@ -47,10 +52,12 @@ def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Id
     if group_rank is not None:
         rank, world_size = group_rank
     restarts = _integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0
+    launch_id = declared_run_id(environment, run_id=run_id) or _run_id(environment)
     return Identity(
         rank=rank,
         world_size=world_size or 1,
-        run_id=declared_run_id(environment, run_id=run_id) or _run_id(environment),
+        run_id=launch_id,
+        name=None if launch_id is None or UNREADABLE.match(launch_id) else launch_id,
         restarts=restarts + (_integer(environment, FIRST_ATTEMPT_VARIABLE) or 0),
         store_restarts=restarts if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0,
     )
@@ -98,7 +105,7 @@ def _run_id(environment: Mapping[str, str]) -> str | None:
     if elastic != "none":
         return elastic
     if "MASTER_PORT" in environment and "RANK" in environment:
-        return f"local-{os.getppid()}-{environment['MASTER_PORT']}"
+        return f"{LOCAL}{os.getppid()}-{environment['MASTER_PORT']}"
     return None
 
 

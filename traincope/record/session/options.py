@@ -45,7 +45,7 @@ class Options:
     """Arguments of `traincope.run()`."""
 
     out: str | os.PathLike[str] | None = None
-    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, otherwise `traincope_runs/<run id>`."""
+    """The run directory, the same for all ranks. Default: $TRAINCOPE_OUT, otherwise `traincope_runs/NAME`."""
     run_id: str | None = None
     """The run's id, the same for all ranks. Default: $TRAINCOPE_RUN_ID, otherwise the launcher's job."""
     level: int = DEFAULT_LEVEL

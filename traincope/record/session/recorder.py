@@ -61,9 +61,10 @@ class Recorder:
         on_settled: Settled = None,
         witness: bool = False,
         named: Path | None = None,
+        for_store: bool = False,
     ) -> None:
         """`out`: the run directory, or None to create one in `root`. `witness`: agents keep copies for each other.
-        `named`: as in `Rendezvous`.
+        `named` and `for_store`: as in `Rendezvous`.
 
         Raises OSError if the directory cannot be written.
         """
@@ -71,7 +72,9 @@ class Recorder:
         self._on_settled = on_settled
         """Called once the rank knows its place, unless that is at the end of the run."""
         self._out, self._named = out, named
-        self._rendezvous = Rendezvous(out=out, root=root, identity=identity, witness=witness, named=named)
+        self._rendezvous = Rendezvous(
+            out=out, root=root, identity=identity, witness=witness, named=named, for_store=for_store
+        )
         self.place: Place | None = None
         """The place of the records. None while they are in the provisional directory."""
         self._settling = threading.Lock()
@@ -395,7 +398,8 @@ class Recorder:
         place, identity = self.place, self.identity
         return {
             "version": FORMAT_VERSION,
-            "id": place.run_id if place is not None else identity.run_id or "not known yet",
+            "id": place.name if place is not None else identity.run_id or "not known yet",
+            "launch_id": identity.run_id,
             "world_size": self.world_size,
             "mesh": self.mesh,
             "started_wall_ns": self._started_wall_ns,

@@ -9,18 +9,23 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+from traincope.errors import RunDirectoryError
 from traincope.private_files import make_directory
 from traincope.record.instrumentation.torch_private import is_on_disk, rendezvous_store
-from traincope.record.session.identity import Identity, process_group_rank
-from traincope.store.layout import attempt_directory, rank_directory
+from traincope.record.session.identity import RUN_ID, Identity, process_group_rank
+from traincope.store.layout import RUN_FILE, attempt_directory, rank_directory
+from traincope.store.lines import read_object
+from traincope.store.places.names import newest_first, reserve_run
 
 STORE_TIMEOUT = timedelta(seconds=2)
 EAGER_POLLS = 16
@@ -43,6 +48,9 @@ class Place:
     rank: int
     world_size: int
     run_id: str
+    """Id of the job's launch, the same on all ranks."""
+    name: str
+    """Name of the run."""
     run: Path
     attempt: int
     directory: Path
@@ -62,17 +70,26 @@ class Rendezvous:
     """
 
     def __init__(
-        self, *, out: Path | None, root: Path, identity: Identity, witness: bool = False, named: Path | None = None
+        self,
+        *,
+        out: Path | None,
+        root: Path,
+        identity: Identity,
+        witness: bool = False,
+        named: Path | None = None,
+        for_store: bool = False,
     ) -> None:
         """`witness`: as rank 0, give the job a key. It goes through the store to the ranks, and to no file.
 
         `named`: the directory that the user knows, if `out`, or otherwise `root`, is its place on this node.
+        `for_store`: as of `reserve_run`.
         """
         self._out = out
         self._root = root
         self._named = named
         self._identity = identity
         self._witness = witness
+        self._for_store = for_store
         base = str(named or out or root)
         of_base = hashlib.sha1(base.encode()).hexdigest()[:12]
         self._key = f"traincope/{of_base}/{identity.store_restarts}/{_runs_begun[base]}"
@@ -97,35 +114,63 @@ class Rendezvous:
         choice = self._read_choice()
         if choice is None:
             return None
-        place = self._claim(rank, world_size, str(choice["id"]), int(choice["attempt"]))
+        place = self._claim(rank, world_size, str(choice["id"]), str(choice["name"]), int(choice["attempt"]))
         key, launch = (value if isinstance(value := choice.get(name), str) else None for name in ("key", "launch"))
         return replace(place, key=key, launch=launch)
 
     def place_from_environment(self) -> Place:
         """Return the place from the environment alone, without the other ranks: the last resort."""
         rank, world_size = process_group_rank() or (self._identity.rank or 0, self._identity.world_size)
-        return self._claim(rank, world_size, self._run_name(), self._identity.restarts)
+        run_id = self._run_id()
+        name = self._given_name() or self._name_of_launch() or (self._new_name() if world_size == 1 else run_id)
+        return self._claim(rank, world_size, run_id, name, self._identity.restarts)
 
-    def _run_name(self) -> str:
+    def _run_id(self) -> str:
         return self._identity.run_id or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+
+    def _given_name(self) -> str | None:
+        """Return the name that the job has, or that of the given run directory."""
+        if self._identity.name is not None or self._out is None:
+            return self._identity.name
+        name = (self._named or self._out).name
+        return name if RUN_ID.fullmatch(name) else self._run_id()
+
+    def _name_of_launch(self) -> str | None:
+        """Return the name of a run of the same launch, the newest one; None if there is none yet."""
+        launch_id = self._identity.run_id
+        for run in (launch_id and newest_first(self._named or self._root, self._root)) or ():
+            with suppress(RunDirectoryError):
+                if read_object(run / RUN_FILE).get("launch_id") == launch_id:
+                    return run.name
+        return None
+
+    def _new_name(self) -> str:
+        """Return a readable name that no other run has. Its directory exists then, unless it cannot be made."""
+        root = self._named or self._root
+        try:
+            return reserve_run(root, sys.argv[0] if sys.argv else "", for_store=self._for_store).name
+        except OSError:
+            return self._run_id()
 
     def _choose(self, world_size: int) -> Place:
         """Choose for all ranks, as rank 0: the first attempt that has no directory."""
-        run_id = self._run_name()
-        run = self._out or self._root / run_id
+        run_id = self._run_id()
+        of_launch = self._name_of_launch() if self._identity.restarts else None
+        name = self._given_name() or of_launch or self._new_name()
+        run = self._out or self._root / name
         attempt = self._identity.restarts
-        places = [place for place in (run, self._named_run(run_id)) if place is not None]
+        places = [place for place in (run, self._named_run(name)) if place is not None]
         while any(attempt_directory(place, attempt).exists() for place in places):
             attempt += 1
-        return replace(self._claim(0, world_size, run_id, attempt), launch=secrets.token_hex(LAUNCH_BYTES))
+        return replace(self._claim(0, world_size, run_id, name, attempt), launch=secrets.token_hex(LAUNCH_BYTES))
 
-    def _named_run(self, run_id: str) -> Path | None:
+    def _named_run(self, name: str) -> Path | None:
         """Return the run directory as the user knows it, if the records are elsewhere."""
-        return self._named if self._named is None or self._out is not None else self._named / run_id
+        return self._named if self._named is None or self._out is not None else self._named / name
 
-    def _claim(self, rank: int, world_size: int, run_id: str, attempt: int) -> Place:
+    def _claim(self, rank: int, world_size: int, run_id: str, name: str, attempt: int) -> Place:
         """Create the rank's directory in that attempt, or in the next attempt in which it does not exist."""
-        run = self._out or self._root / run_id
+        run = self._out or self._root / name
         while True:
             directory = rank_directory(run, attempt=attempt, rank=rank)
             try:
@@ -137,10 +182,11 @@ class Rendezvous:
                 rank=rank,
                 world_size=world_size,
                 run_id=run_id,
+                name=name,
                 run=run,
                 attempt=attempt,
                 directory=directory,
-                named=self._named_run(run_id),
+                named=self._named_run(name),
             )
 
     def _publish(self, place: Place) -> Place:
@@ -148,7 +194,13 @@ class Rendezvous:
         try:
             store = rendezvous_store(timeout=STORE_TIMEOUT)
             key = secrets.token_hex(KEY_BYTES) if self._witness and not is_on_disk(store) else None
-            choice = {"id": place.run_id, "attempt": place.attempt, "key": key, "launch": place.launch}
+            choice = {
+                "id": place.run_id,
+                "name": place.name,
+                "attempt": place.attempt,
+                "key": key,
+                "launch": place.launch,
+            }
             store.set(self._key, json.dumps(choice))
         except (RuntimeError, NotImplementedError, AttributeError):
             # A store that cannot be shared: the other ranks use their environment at the end, and learn no launch.

@@ -1,47 +1,58 @@
-"""Runs by name: by any unique beginning of it, or the newest."""
+"""Names of new runs: short, readable, and each given once in a directory."""
 
+import re
+import secrets
+import time
 from collections.abc import Iterator
-from glob import escape
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
-from traincope.errors import NotARunError, RunDirectoryError
-from traincope.store.job.manifests import read_run_info
-from traincope.store.layout import DEFAULT_ROOT, RUN_FILE
-from traincope.store.places.remote import url_of
+from traincope.private_files import make_directory
+from traincope.store.layout import RUN_FILE
 
-MAX_LISTED = 5
+UNNAMED = "run"
+"""Instead of the name of a script, for a program that has none."""
+MAX_STEM = 32
+MAX_READ = 64
+"""Largest number of runs that are looked through for the run of a launch."""
 
 
-def run_by_name(path: Path) -> Path:
-    """Return `path` if it exists, otherwise the only run whose name begins with its last part.
+def new_run(root: Path, script: str) -> Path:
+    """Return a directory that does not exist below `root`, such as `nanogpt-1128-1324`: script, month, day, time."""
+    return next(run for run in _candidates(root, script) if not run.exists())
 
-    The run is next to it; for a bare name also below `traincope_runs`. A whole name has precedence over the beginning
-    of another. Returns `path` if no run matches. Raises NotARunError if several do.
+
+def reserve_run(root: Path, script: str, *, for_store: bool = False) -> Path:
+    """Create such a directory, so that no other run gets its name. Raises OSError.
+
+    `for_store`: the run is also copied to a place that it shares with runs of other directories, so its name gets a
+    random part.
     """
-    if url_of(path) is not None or path.exists() or not path.name:
-        return path
-    parents = [path.parent, *([Path(DEFAULT_ROOT)] if path == Path(path.name) else [])]
-    found = [run for parent in parents for run in sorted(_runs_in(parent, f"{escape(path.name)}*"))]
-    whole = [run for run in found if run.name == path.name]
-    candidates = whole or found
-    if len(candidates) > 1:
-        listed = ", ".join(str(run) for run in candidates[:MAX_LISTED]) + ", ..." * (len(candidates) > MAX_LISTED)
-        raise NotARunError(f"{len(candidates)} runs begin with {path} ({listed}); give more of the name")
-    return candidates[0] if candidates else path
+    for run in _candidates(root, script, part=f"-{secrets.token_hex(2)}" if for_store else ""):
+        with suppress(FileExistsError):
+            make_directory(run)
+            return run
+    raise AssertionError("there are always more candidates")
 
 
-def newest_run(root: Path = Path(DEFAULT_ROOT)) -> Path:
-    """Return the run directly below `root` that began last. Raises NotARunError without one."""
-    began = []
-    for run in _runs_in(root, "*"):
-        try:
-            began.append((read_run_info(run).started_wall_ns, run))
-        except RunDirectoryError:
-            continue
-    if not began:
-        raise NotARunError(f"there is no run below {root} here; give a run directory, or record one: traincope run")
-    return max(began)[1]
+def newest_first(*roots: Path) -> list[Path]:
+    """Return the newest runs directly below these directories, by the last change of their manifests."""
+    changed = []
+    for manifest in {manifest for root in roots for manifest in root.glob(f"*/{RUN_FILE}")}:
+        with suppress(OSError):
+            changed.append((manifest.stat().st_mtime_ns, manifest.parent))
+    return [run for _, run in sorted(changed, reverse=True)[:MAX_READ]]
 
 
-def _runs_in(parent: Path, pattern: str) -> Iterator[Path]:
-    return (manifest.parent for manifest in parent.glob(f"{pattern}/{RUN_FILE}"))
+def _candidates(root: Path, script: str, *, part: str = "") -> Iterator[Path]:
+    name = f"{_stem(script)}-{time.strftime('%m%d-%H%M')}{part}"
+    yield root / name
+    yield from (root / f"{name}-{number}" for number in count(2))
+
+
+def _stem(script: str) -> str:
+    """The program's name: of its file, or of its package. Only characters that need no quotes in a shell stay."""
+    path = Path(script)
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:MAX_STEM] or UNNAMED
