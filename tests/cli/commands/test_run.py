@@ -232,6 +232,7 @@ def test_whatever_happens_to_traincope_the_command_runs_and_its_exit_code_stays(
     assert printed in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not list(tmp_path.glob("traincope-run-*"))
+    assert not (tmp_path / "traincope_runs").exists()
 
 
 def test_the_outcome_is_printed_where_only_ascii_can_be(tmp_path: Path) -> None:
