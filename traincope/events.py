@@ -81,6 +81,11 @@ REQUESTED_WINDOW = "requested window"
 TENSOR_CENSUS = "tensor census"
 """Name of the event with the live tensors of a rank; details: `groups`, `seconds`, `unseen_bytes` (`census.py`)."""
 
+OUTSIDE_DDP = "parameters outside DDP"
+"""Name of the event about parameters that DDP does not reduce; details: `parameters`, `bytes`, `reduced_bytes`,
+`first`.
+"""
+
 GROUP_DESTROYED = "process group destroyed"
 """Name of the event after the training has destroyed its default process group."""
 

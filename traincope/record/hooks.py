@@ -28,6 +28,7 @@ from traincope.record.process.stack_samples import StackSampling
 from traincope.record.process.usage import ThreadUsage
 from traincope.record.state.checks import StateChecks
 from traincope.record.state.non_finite import NonFinite
+from traincope.record.state.outside_ddp import OutsideDDP
 
 
 def make_hooks() -> tuple[Hook, ...]:
@@ -45,6 +46,7 @@ def make_hooks() -> tuple[Hook, ...]:
         phases,
         StateChecks(phases),
         NonFinite(phases),
+        OutsideDDP(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         ObjectCollectives(phases),
         PipelineActions(phases),

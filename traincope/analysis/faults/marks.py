@@ -21,6 +21,7 @@ from traincope.events import (
     LEFT,
     NO_STEP,
     OPEN,
+    OUTSIDE_DDP,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     ROLLBACK,
@@ -48,11 +49,11 @@ KINDS = {
 SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
-        *(TENSOR_CENSUS, *HARDWARE_EVENTS),
+        *(TENSOR_CENSUS, OUTSIDE_DDP, *HARDWARE_EVENTS),
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are
-not finite, as skipped steps and rollbacks, as faults of its GPU, or in the finding about its memory.
+not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory and its gradients.
 """
 
 

@@ -34,8 +34,20 @@ def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
     """Finding about replicas that drift apart because gradients are not reduced."""
     if gradients is None:
         return
-    steps = f"in all {gradients.num_steps} steps with detail"
-    if gradients.by_ddp:
+    steps, outside = f"in all {gradients.num_steps} steps with detail", gradients.outside
+    if outside is not None:
+        others = f" and {outside.parameters - 1} others" if outside.parameters > 1 else ""
+        evidence = (
+            f"replicas drift apart: the optimizer trains {outside.first}{others}, {size(outside.bytes)} in all, that "
+            f"came or were unfrozen after DDP was made, and their gradients are never reduced: {steps}, collectives "
+            f"have at most {size(gradients.reduced_bytes)}, and the parameters that DDP reduces "
+            f"{size(outside.reduced_bytes)}"
+        )
+        advice = (
+            "Put the adapters in, and unfreeze the layers, before DDP wraps the model. Then restart from a checkpoint "
+            "that was equal on all ranks."
+        )
+    elif gradients.by_ddp:
         evidence = (
             f"replicas drift apart: {steps}, backward and optimizer ran and DDP reduced no gradients"
             f"{'; torch counted fewer collectives than steps' if gradients.counted else ''}"
@@ -56,7 +68,7 @@ def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
         )
     yield Finding(
         kind=FindingKind.UNREDUCED_GRADIENTS,
-        confidence=HIGH if gradients.counted else MEDIUM,
+        confidence=HIGH if gradients.counted or outside is not None else MEDIUM,
         evidence=evidence,
         advice=advice,
     )

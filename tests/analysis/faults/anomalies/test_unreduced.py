@@ -6,7 +6,7 @@ import pytest
 
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Finding, analyze
-from traincope.events import ELEMENT_SHIFT, Element, Flag, Kind, MemoryMeasure, Phase
+from traincope.events import ELEMENT_SHIFT, OUTSIDE_DDP, Element, Flag, Kind, MemoryMeasure, Phase
 from traincope.topology import Group
 
 MS = 1_000_000
@@ -54,6 +54,7 @@ def found(
     issued: int = 0,
     exchange: str = "",
     detailed: int | None = None,
+    outside: tuple[int, ...] = (),
 ) -> Finding | None:
     rows = [row for number in range(steps) for row in one_step(number, reduced_bytes, flags)]
     if detailed is not None:
@@ -68,7 +69,9 @@ def found(
         rows.append(collective(at_ns, at_ns + MS, **sent))
     records = []
     for number in (0, 1):
-        each = rank(number, *rows, groups=groups)
+        noted = [{"parameters": 8, "bytes": size, "reduced_bytes": 90 * KIB, "first": "a.up"} for size in outside]
+        seen = [Row(kind=Kind.EVENT, start_ns=MS, end_ns=MS, name=OUTSIDE_DDP, group=1) for _ in noted[number:]]
+        each = replace(rank(number, *rows, *seen[:1], groups=groups), details=dict(enumerate(noted[number:], 1)))
         records.append(replace(each, info=replace(each.info, issued_collectives={"dp": issued} if issued else {})))
     findings = analyze(timeline(*records)).verdict
     return next((each for each in findings if each.kind == "unreduced_gradients"), None)
@@ -94,6 +97,21 @@ def test_no_collective_beside_those_of_the_detailed_steps_reduced_anything(issue
     """Each of 60 steps sums up one number, and 7 are recorded. A 61st collective may have averaged the model."""
     finding = found([DDP], reduced_bytes=4, steps=60, detailed=7, issued=issued)
     assert (finding is not None) is is_found
+
+
+def test_parameters_that_came_after_ddp_are_named() -> None:
+    finding = found([DDP], reduced_bytes=90 * KIB, outside=(910 * KIB, 910 * KIB))
+    assert finding is not None
+    assert finding.confidence == "high"
+    assert "the optimizer trains a.up and 7 others, 910.0 KiB in all" in finding.evidence
+    assert "collectives have at most 90.0 KiB, and the parameters that DDP reduces 90.0 KiB" in finding.evidence
+
+
+@pytest.mark.parametrize(("reduced", "outside"), [(1000, (910, 910)), (90, (910,)), (90, (910, 12))])
+def test_parameters_that_are_reduced_by_hand_or_differ_are_no_finding(reduced: int, outside: tuple[int, ...]) -> None:
+    """By hand, the collectives have their bytes too. A rank that has none of them, or others, is not understood."""
+    sizes = tuple(each * KIB for each in outside)
+    assert found([DDP], reduced_bytes=reduced * KIB, outside=sizes) is None
 
 
 @pytest.mark.parametrize("exchange", ["all_to_all", "all_reduce"])

@@ -4,12 +4,13 @@ Only what steps with detail show counts, and only if it is the same in all of th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traincope.analysis.communication.call_sites import Messages, RankCalls
-from traincope.events import BLOCK_STEPS, Element, Flag, Kind, MemoryMeasure, Phase
+from traincope.events import BLOCK_STEPS, OUTSIDE_DDP, Element, Flag, Kind, MemoryMeasure, Phase
+from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
 
 ENOUGH_STEPS = 3
@@ -26,6 +27,18 @@ HALF = (Element.BFLOAT16, Element.FLOAT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideDDP:
+    """Parameters that the optimizer trains and that came, or were unfrozen, after DDP was made."""
+
+    parameters: int
+    bytes: int
+    reduced_bytes: int
+    """Bytes of the parameters that DDP reduces."""
+    first: str
+    """Name of one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnreducedGradients:
     num_steps: int
     """Steps with detail, on each rank."""
@@ -37,6 +50,8 @@ class UnreducedGradients:
     """Bytes that the collectives of one step could have reduced."""
     counted: bool
     """torch's own counts of the whole run show it too: there were fewer collectives than steps."""
+    outside: OutsideDDP | None = None
+    """Parameters that DDP does not know, if only theirs are not reduced."""
 
 
 def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> UnreducedGradients | None:
@@ -55,6 +70,9 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
         reduced_bytes=reduced,
         counted=by_ddp and _issued_less_than_steps(timeline),
     )
+    outside = _outside_ddp(timeline) if by_ddp else None
+    if outside is not None and reduced <= outside.reduced_bytes + outside.bytes // 2:
+        return replace(found, outside=outside)
     if by_ddp:
         seen = found.counted or steps >= MANY_STEPS or _issued_no_more(timeline, calls)
         return found if reduced <= LEAST * (known or 0) and seen else None
@@ -72,6 +90,20 @@ def _trains(rank: RankTimeline) -> bool:
 
 def _of_ddp(rank: RankTimeline) -> bool:
     return any(g.axis == DDP_AXIS and g.rule == WRAPPER and len(g.ranks) > 1 for g in rank.groups) and _one_axis(rank)
+
+
+def _outside_ddp(timeline: Timeline) -> OutsideDDP | None:
+    """Parameters outside of DDP as the first rank has them; None if a rank has none, or any other number."""
+    details = {rank.rank: rank.details for rank in timeline.run.ranks}
+    found = []
+    for rank in timeline.ranks:
+        events = (event for records in rank.threads.values() for event in recorder_events(records))
+        named = [event for event in events if rank.name(int(event["name"])) == OUTSIDE_DDP]
+        values = details[rank.rank].get(int(named[0]["group"]), {}) if named else {}
+        if not {"parameters", "bytes", "reduced_bytes", "first"} <= values.keys():
+            return None
+        found.append(OutsideDDP(**values))
+    return found[0] if len({each.bytes for each in found}) == 1 else None
 
 
 def _by_hand(rank: RankTimeline) -> bool:
