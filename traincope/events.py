@@ -81,6 +81,9 @@ REQUESTED_WINDOW = "requested window"
 TENSOR_CENSUS = "tensor census"
 """Name of the event with the live tensors of a rank; details: `groups`, `seconds`, `unseen_bytes` (`census.py`)."""
 
+SIGNAL_HANDLED = "signal handled"
+"""Name of the event at a signal that the training's own handler takes; details: `signal`."""
+
 OUTSIDE_DDP = "parameters outside DDP"
 """Name of the event about parameters that DDP does not reduce; details: `parameters`, `bytes`, `reduced_bytes`,
 `first`.

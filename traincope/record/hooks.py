@@ -21,6 +21,7 @@ from traincope.record.probes import Hook
 from traincope.record.process.exits import Exits
 from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.group_end import GroupEnd
+from traincope.record.process.handled_signals import HandledSignals
 from traincope.record.process.interruptions import Compilation, GarbageCollection
 from traincope.record.process.outside_reader import OutsideReader
 from traincope.record.process.signals import Signals
@@ -57,6 +58,7 @@ def make_hooks() -> tuple[Hook, ...]:
         GradientScaling(),
         GroupEnd(),
         Exits(),
+        HandledSignals(),
         Signals(),
         FlightRecorder(),
         OutsideReader(),

@@ -26,6 +26,7 @@ from traincope.events import (
     REQUESTED_WINDOW,
     RESUMED,
     ROLLBACK,
+    SIGNAL_HANDLED,
     SKIPPED_STEP,
     TENSOR_CENSUS,
     THREAD_ENDED,
@@ -39,6 +40,7 @@ EVENTS = frozenset(
         THREAD_ENDED,
         GROUP_DESTROYED,
         OUTSIDE_DDP,
+        SIGNAL_HANDLED,
         FIRST_JUMP,
         FIRST_NOT_FINITE,
         RECORDER_LEVEL,
@@ -64,7 +66,7 @@ EVENTS = frozenset(
 )
 """Names of the recorder's own events."""
 
-DETAILS = frozenset({"type", "handling", "link", "signal_handler", "call", "why", "reasons", "meaning", "of"})
+DETAILS = frozenset({"type", "handling", "link", "signal_handler", "signal", "call", "why", "reasons", "meaning", "of"})
 """Details whose text comes from the recorder too; of other details only numbers are kept."""
 
 CPU_LIMITS = frozenset({"allowed", "cores", "quota"})

@@ -10,7 +10,7 @@ from tests.timeline.build import Row, collective, phase, rank, step, timeline
 from traincope.analysis import Fault, FaultKind, Finding, FindingKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.exceptions import chain_of
-from traincope.events import LEFT, OPEN, Flag, Phase
+from traincope.events import LEFT, OPEN, SIGNAL_HANDLED, Flag, Phase
 from traincope.store import LauncherNote, RankRecords
 
 TIME_OUT = "[/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 60000ms for recv operation to complete"
@@ -163,6 +163,30 @@ def test_ranks_that_all_leave_with_code_0_end_as_planned() -> None:
         assert FaultKind.EXIT in {end.kind for end in faults(noted(both[1], other, notes=()))}
     many = [step(number, number * 100 * MS, (number + 1) * 100 * MS) for number in range(9)]
     assert [end.ranks for end in faults(noted(both[1], rank(0, *many, ending="clean"), notes=()))] == [(1,)]
+
+
+def asked(number: int, *, at_ms: int | None, steps: int = 5) -> RankRecords:
+    """A rank that ended cleanly. Its handler took SIGTERM at that time, if any."""
+    rows = [step(each, each * 100 * MS, (each + 1) * 100 * MS) for each in range(steps)]
+    rows += [] if at_ms is None else [event(SIGNAL_HANDLED, at_ms * MS, details=1)]
+    return replace(rank(number, *rows, ending="clean"), details={1: {"signal": "SIGTERM"}})
+
+
+@pytest.mark.parametrize(("others_at", "who"), [(None, "rank 1"), (421, "every rank")])
+def test_ranks_that_end_soon_after_a_signal_that_they_handle_end_as_asked(others_at: int | None, who: str) -> None:
+    """One rank's flag may be reduced, so that all end in its step or the next."""
+    finding = first(asked(0, at_ms=others_at), asked(1, at_ms=420), notes=())
+    assert (finding.kind, finding.ranks, finding.confidence) == (FindingKind.STOPPED_JOB, (), HIGH)
+    assert finding.evidence == (
+        f"{who} got SIGTERM in step 4: a handler of the training took it, and all ranks ended by themselves after "
+        "step 4, as asked"
+    )
+
+
+def test_a_signal_long_before_the_end_or_before_a_failure_is_no_stop() -> None:
+    assert all(fault.is_mark for fault in faults(noted(asked(0, at_ms=None), asked(1, at_ms=120), notes=())))
+    failed = asked(0, at_ms=None), asked(1, at_ms=420)
+    assert first(*failed, notes=(note(0, 3, first=True),)).kind is FindingKind.FAILED_RANK
 
 
 @pytest.mark.parametrize(

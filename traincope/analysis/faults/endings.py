@@ -27,10 +27,11 @@ from traincope.analysis.faults.stacks import (
     training_thread,
 )
 from traincope.analysis.memory.uses import host_share
-from traincope.events import CLEAN, GROUP_DESTROYED, OPEN, Flag, Kind
+from traincope.events import CLEAN, GROUP_DESTROYED, OPEN, SIGNAL_HANDLED, Flag, Kind
 from traincope.store import LauncherNote, RankRecords
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline, error_between_ns
+from traincope.units import numbers
 
 OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
 """Exceptions of torch and Python whose type means out of memory. For other exceptions the rank notes it."""
@@ -42,6 +43,8 @@ GRACE_NS = 60_000_000_000
 """torchrun waits 30 s for its ranks to end before it kills them, and notes its own end after that."""
 SHARED_NS = 1_000_000_000
 """Ranks that raise the same exception at the same line within this time have one cause."""
+STEPS_TO_STOP = 2
+"""Largest number of steps from a signal to the end of a training that ends because of it."""
 STOP_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"})
 """Signals by which a person, a launcher or a scheduler stops a process."""
 FATAL = "fatal"
@@ -90,8 +93,10 @@ def endings(timeline: Timeline) -> tuple[Fault, ...]:
     """
     notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
     evidence = tuple(_end_evidence(timeline, notes))
-    if not timeline.run.missing and _left_together(evidence):
-        return ()
+    if not timeline.run.missing and all(map(_left_well, evidence)):
+        asked = _ended_as_asked(timeline, evidence)
+        if asked is not None or _left_together(evidence):
+            return () if asked is None else (asked,)
     ends = [end for each in evidence if (end := _end(each)) is not None]
     ends = list(_with_common_handlers([*ends, *_ends_without_record(timeline, notes)]))
     stop = _stopped_job(timeline, ends)
@@ -220,12 +225,54 @@ def _end(record: _EndEvidence) -> Fault | None:
 
 
 def _left_together(evidence: Sequence[_EndEvidence]) -> bool:
-    """True if all ranks left by a call with exit code 0, or cleanly, at the same place of the training: as planned."""
-    last = [each.rank.open_step or (each.rank.steps[-1].number if each.rank.steps else 0) for each in evidence]
-    return max(last, default=0) - min(last, default=0) <= 1 and all(map(_left_well, evidence))
+    """True if the ranks left at the same place of the training: as planned."""
+    last = [_last_step(each.rank) for each in evidence]
+    return max(last, default=0) - min(last, default=0) <= 1
+
+
+def _last_step(rank: RankTimeline) -> int:
+    return rank.open_step or (rank.steps[-1].number if rank.steps else 0)
+
+
+def _ended_as_asked(timeline: Timeline, evidence: Sequence[_EndEvidence]) -> Fault | None:
+    """The stop of a job whose ranks all left well, soon after a signal that a handler of the training took."""
+    handled = sorted((at_ns, each.rank.rank, name) for each in evidence for at_ns, name in _handled_signals(each))
+    last = max(map(_last_step, (each.rank for each in evidence)), default=0)
+    asking = [signal for signal in handled if last - _step_at(timeline, *signal[:2]) <= STEPS_TO_STOP]
+    if not asking:
+        return None
+    at_ns, first, name = asking[0]
+    ranks = tuple(sorted({rank for _, rank, each in asking if each == name}))
+    who = "every rank" if len(ranks) == len(evidence) else numbers(ranks, "rank")
+    return Fault(
+        kind=FaultKind.STOPPED,
+        at_ns=at_ns,
+        step=_step_at(timeline, at_ns, first) or None,
+        what=f"{who} got {name} in step {_step_at(timeline, at_ns, first)}",
+        evidence=f"a handler of the training took it, and all ranks ended by themselves after step {last}, as asked",
+        confidence=HIGH,
+        handler=name,
+    )
+
+
+def _handled_signals(record: _EndEvidence) -> Iterator[tuple[int, str]]:
+    """Time and name of each signal that a handler of the training took."""
+    for each in record.rank.threads.values():
+        for event in recorder_events(each):
+            if record.rank.name(int(event["name"])) == SIGNAL_HANDLED:
+                details = record.records.details.get(int(event["group"]), {})
+                yield int(event["start_ns"]), str(details.get("signal"))
+
+
+def _step_at(timeline: Timeline, at_ns: int, rank: int) -> int:
+    """Number of the rank's last step that had begun; 0 before the first."""
+    steps = next(each.steps for each in timeline.ranks if each.rank == rank)
+    begun = [step.number for step in steps if step.start_ns <= at_ns]
+    return max(begun, default=0)
 
 
 def _left_well(record: _EndEvidence) -> bool:
+    """True for a clean end, and for a call with exit code 0 that handled nothing."""
     left = exit_of(record.rank, record.records)
     if record.note is not None or left is None:
         return record.note is None and record.rank.ending == CLEAN

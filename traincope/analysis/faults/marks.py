@@ -25,6 +25,7 @@ from traincope.events import (
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     ROLLBACK,
+    SIGNAL_HANDLED,
     SKIPPED_STEP,
     TENSOR_CENSUS,
     THREAD_ENDED,
@@ -191,6 +192,8 @@ def _event(kind: FaultKind, step: int, text: str, occurrences: list[tuple[int, i
 def _text(name: str, details: Mapping[str, Any]) -> str:
     if name == RECORDER_LEVEL and {"level", "was", "why"} <= details.keys():
         return f"{RECORDER_LEVEL} {details['was']} -> {details['level']}: {details['why']}"
+    if name == SIGNAL_HANDLED and "signal" in details:
+        return f"got {details['signal']}, and handled it"
     if name == REQUESTED_WINDOW and {"why", "first_step", "steps"} <= details.keys():
         return f"{REQUESTED_WINDOW} of {details['steps']} steps from step {details['first_step']}: {details['why']}"
     return f"{name}: {_words(details)}" if details else name

@@ -122,6 +122,13 @@ def _stopped(first: Fault) -> Finding:
             evidence=f"stopped by you, with Ctrl-C, and no rank failed by itself: {first.what}",
             advice="",
         )
+    if first.handler:
+        return Finding(
+            kind=FindingKind.STOPPED_JOB,
+            confidence=HIGH,
+            evidence=f"{first.what}: {first.evidence}",
+            advice="Continue from the last checkpoint. The scheduler's log says why it asked.",
+        )
     return Finding(
         kind=FindingKind.STOPPED_JOB,
         confidence=MEDIUM,

@@ -36,7 +36,7 @@ from traincope.store.job.process import caught_signals
 from traincope.store.layout import FATAL_FILE, STACKS_FILE, signal_file
 
 WATCHED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that end a process which does not handle them. Schedulers send all of these."""
+"""Signals that end a process which does not handle them. Schedulers send all of these, and ask by them."""
 
 STACKS_SIGNAL = signal.SIGURG
 """A person asks for the stacks by it. A process ignores it by default."""
