@@ -54,6 +54,7 @@ from traincope.record.session.options import (
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
 from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
+from traincope.store.job.launcher import NOTES_VARIABLE
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.node_local import Local, NodeLocal, local_place, thread_budget
 
@@ -65,6 +66,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _active: "Run | None" = None
 _recording: Recorder | None = None
 """The active run's recorder, one look-up away for spans."""
+_announced = False
 _is_compiling: Callable[[], bool] = bool
 """Return whether torch.compile is tracing the caller. A run that finds torch imported sets torch's own function."""
 
@@ -273,6 +275,19 @@ class Run:
         guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)
+        guard(_announce)(recorder)
+
+
+def _announce(recorder: Recorder) -> None:
+    """Say once per process where its run is, as rank 0 on a terminal. `traincope run` says it at its own end."""
+    global _announced
+    place = recorder.place
+    if _announced or place is None or place.rank or NOTES_VARIABLE in os.environ or not sys.stderr.isatty():
+        return
+    _announced = True
+    run = place.named or place.run
+    is_default = run.parent == Path(DEFAULT_ROOT).absolute()
+    sys.stderr.write(f"traincope: recorded; next: traincope report {run.name if is_default else run}\n")
 
 
 def _ending(recorder: Recorder, kind: type[BaseException] | None, error: BaseException | None) -> Ending:

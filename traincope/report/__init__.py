@@ -6,8 +6,9 @@ alone needs plotly.
 
 from traincope.report.document.document import to_document, to_json
 from traincope.report.document.job_summary import summary_document
+from traincope.report.text.brief import render_brief
 from traincope.report.text.diff import diff_document, render_diff
-from traincope.report.text.first_screen import render_brief, render_first_screen
+from traincope.report.text.first_screen import render_first_screen
 from traincope.report.text.hangs import hang_document, render_hangs
 from traincope.report.text.job_summary import render_summary
 from traincope.report.text.text import render, render_document

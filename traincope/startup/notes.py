@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from traincope.store.job.launcher import NOTES_VARIABLE
 from traincope.topology import Host
-
-NOTES_VARIABLE = "TRAINCOPE_NOTES"
-"""Path of the file. Writers never create it: on another host it does not exist and has no reader."""
-
 
 ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
 """`interpreter/traincope_watch.py` sets it in a process that records, for those that it starts."""

@@ -17,8 +17,9 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 from traincope.record.session.ending import fatal_error, is_interactive
 from traincope.record.session.options import OUT_VARIABLE, with_site
-from traincope.startup.notes import NOTES_VARIABLE, Note, write_note
+from traincope.startup.notes import Note, write_note
 from traincope.startup.rank_exits import has_other_ranks
+from traincope.store.job.launcher import NOTES_VARIABLE
 from traincope.store.layout import RUN_FILE
 
 

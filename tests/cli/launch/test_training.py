@@ -30,7 +30,7 @@ def test_the_demo_trains_and_prints_where_the_time_went(tmp_path: Path, ranks: i
         f"{ranks} ranks ({' x '.join(f'{axis} {size}' for axis, size in MESHES[ranks].items())})",
         "VERDICT",
         "bubble.schedule",
-        "What to type next",
+        f" report {tmp_path / 'demo'}",
     ):
         assert expected in ended.stdout
     document = json.loads(run("report", str(tmp_path / "demo"), "--format", "json").stdout)

@@ -10,7 +10,7 @@ import traincope
 from tests.report.example import analysis, without_steps
 from tests.timeline.build import rank, step, timeline
 from traincope.events import Flag
-from traincope.report import render_brief, render_first_screen
+from traincope.report import render_first_screen
 
 ROOT = Path(__file__).parents[3] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
@@ -54,16 +54,6 @@ def test_a_run_without_steps_has_a_verdict_and_unknown_numbers() -> None:
     assert not any(line.startswith("WHERE THE TIME WENT") for line in lines)
 
 
-def test_the_brief_has_the_first_finding_with_its_evidence_and_what_to_do() -> None:
-    file = io.StringIO()
-    render_brief(analysis(), Console(file=file, width=40))
-    numbers, finding, todo = file.getvalue().splitlines()
-    assert numbers.startswith("mean step 100 ms, tokens/s unknown")
-    assert finding.startswith("pipeline bubble (saves 8.9 %): ")
-    assert "of step time" in finding
-    assert todo.startswith("do: Use 8 microbatches: theory falls to 11.1 %")
-
-
 def sampled_analysis() -> traincope.Analysis:
     """Forty steps, of which 8 to 15 have no detail."""
     rows = [step(at, at * 100, at * 100 + 100, flags=0 if 8 <= at < 16 else Flag.DETAILED) for at in range(40)]
@@ -72,6 +62,3 @@ def sampled_analysis() -> traincope.Analysis:
 
 def test_the_steps_with_detail_are_told_if_they_are_not_all() -> None:
     assert screen(sampled_analysis())[-1] == "recorded in detail: 31 of 39 steps"
-    file = io.StringIO()
-    render_brief(sampled_analysis(), Console(file=file, width=40))
-    assert file.getvalue().splitlines()[0].endswith(", recorded in detail: 31 of 39 steps")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from traincope.analysis import analyze
 from traincope.cli.launch.injecting import add_fault_argument
+from traincope.cli.launch.outcome import run_name
 from traincope.cli.launch.training import Job, check_out, program, require_torch, train
 from traincope.cli.screen import make_console
 from traincope.errors import TrainingError, UsageError
@@ -68,12 +69,7 @@ def _train(job: Job, console: Console) -> None:
 def _report(out: Path, console: Console, *, full: bool) -> None:
     console.print()
     (render if full else render_first_screen)(analyze(open_run(out)), console)
-    traincope = program()
-    commands = {
-        f"{traincope} report {out}": "this report again" if full else "the whole report",
-        f"{traincope} report {out} --format json": "every number as JSON",
-        f"{traincope} train CONFIG.toml": "your own layout (see examples/)",
-    }
-    width = max(len(command) for command in commands)
-    lines = "".join(f"  {command:{width}}  {what}\n" for command, what in commands.items())
-    console.print(f"\nWhat to type next:\n{lines}", highlight=False, markup=False, soft_wrap=True, end="")
+    what = "the same again" if full else "the whole report"
+    console.print(
+        f"\nnext: {program()} report {run_name(out)}    {what}", highlight=False, markup=False, soft_wrap=True
+    )

@@ -28,9 +28,9 @@ from traincope.record.session.options import (
     site_options,
 )
 from traincope.site_file import site_file
-from traincope.startup.notes import ABOVE_VARIABLE, NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
+from traincope.startup.notes import ABOVE_VARIABLE, ChildEnd, Note, Notes, read_notes, write_note
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
-from traincope.store.job.launcher import LauncherNote, append_notes, notes_path
+from traincope.store.job.launcher import NOTES_VARIABLE, LauncherNote, append_notes, notes_path
 from traincope.store.job.launcher import read_notes as launcher_notes
 from traincope.store.layout import DEFAULT_ROOT, PROVISIONAL, RUN_FILE, attempt_directory, attempt_number
 from traincope.store.lock import is_locked, job_name, lock_path

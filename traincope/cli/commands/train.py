@@ -1,16 +1,23 @@
 """`traincope train`: train a configuration file on this machine and record it, or write a file that launches it."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
+from rich.console import Console
+
+from traincope.analysis import analyze
 from traincope.cli.launch.hang_exit import add_on_hang_argument
 from traincope.cli.launch.injecting import add_fault_argument
+from traincope.cli.launch.outcome import run_name
 from traincope.cli.launch.training import Job, add_overrides, check_out, program, require_torch, train
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
 from traincope.cli.screen import make_console
-from traincope.errors import UsageError
+from traincope.errors import RunDirectoryError, TrainingError, UsageError
+from traincope.report import render_brief
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.names import new_run
+from traincope.timeline import open_run
 
 
 class Train:
@@ -62,6 +69,19 @@ class Train:
             on_hang=arguments.on_hang,
         )
         console = make_console()
-        train(job, console=console)
-        console.print(f"\nrecorded in {out}\nsee where the time went:  {program()} report {out}", highlight=False)
+        try:
+            train(job, console=console)
+        except TrainingError:
+            _end(out, console)
+            raise
+        _end(out, console)
         return 0
+
+
+def _end(out: Path, console: Console) -> None:
+    """Print the run, its brief and the next command, if ranks recorded."""
+    with suppress(RunDirectoryError):
+        run = open_run(out)
+        console.print(f"\nrecorded in {out}", highlight=False, markup=False)
+        render_brief(analyze(run), console)
+        console.print(f"next: {program()} report {run_name(out)}", highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Last lines of `traincope run`: the verdict in five lines and the run's path, or why nothing was recorded."""
+"""Last lines of `traincope run`: the run's path, its brief, and the next command; or why nothing was recorded."""
 
 import os
 import shutil
@@ -13,76 +13,91 @@ from shlex import quote
 from traincope.cli.launch.training import program
 from traincope.record.session.options import OFF_SWITCH
 from traincope.startup.notes import Note, Notes
+from traincope.store.layout import DEFAULT_ROOT
 from traincope.units import count, size
 
 MAX_BYTES = 256 << 20
 """Larger runs are not analyzed here, because it would take too long."""
 MAX_SECONDS = 30
+FILE_WIDTH = 100
+NO_VERDICT = "traincope: no verdict here: "
 BY_HAND = "put `with traincope.run():` around the training"
 
 
 def print_outcome(out: Path, *, new: frozenset[Path], process_notes: Notes) -> None:
     """Print the outcome on standard error. `new` are the directories that processes recorded in."""
-    lines = _recorded(out, process_notes, new=new) if new else _unrecorded(out, process_notes=process_notes)
-    for line in lines:
-        say(line)
+    if new:
+        _print_recorded(out, process_notes, new=new)
+    elif process_notes.own_runs:
+        places = [Path(place) for place in process_notes.own_runs if place] or [out]
+        say(f"the command itself recorded in {', '.join(map(_short, places))}")
+        print_brief(places[-1])
+    else:
+        say(f"nothing was recorded: {_why(out, process_notes=process_notes)}")
 
 
 def say(line: str) -> None:
     """Print a line of traincope between the command's own on standard error, wrapped if that is a terminal."""
     text = f"traincope: {line}"
     if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        text = textwrap.fill(text, width, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
+        text = textwrap.fill(text, _width(), subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
     print(text, file=sys.stderr)
 
 
-def _recorded(out: Path, process_notes: Notes, *, new: frozenset[Path]) -> Iterator[str]:
-    shown, attempts = _short(out), {rank.parent for rank in new}
+def print_brief(run: Path) -> None:
+    """Print the brief of a run and the next command, on standard error."""
+    for line in _brief(run):
+        print(line, file=sys.stderr)
+    say(f"next: {program()} report {quote(run_name(run))}")
+
+
+def run_name(run: Path) -> str:
+    """The shortest text that means this run to every command in this directory: its name, or its path."""
+    if run.absolute().parent == Path(DEFAULT_ROOT).absolute() and not Path(run.name).exists():
+        return run.name
+    return _short(run)
+
+
+def _print_recorded(out: Path, process_notes: Notes, *, new: frozenset[Path]) -> None:
+    attempts = {rank.parent for rank in new}
     ranks = count(len({rank.name for rank in new}), "rank")
     more = f", {len(attempts)} times; the report shows the last" if len(attempts) > 1 else ""
-    yield f"recorded {ranks} in {shown}{more}"
+    say(f"recorded {ranks} in {_short(out)}{more}")
     below = process_notes.counts.get(Note.BELOW)
     if below:
         programs = count(below, "torch program")
-        yield f"not recorded: {programs} that a rank started, or ranks started after a first step"
-    yield from _verdict(out)
-    yield f"the whole report:  {program()} report {quote(shown)}"
+        say(f"not recorded: {programs} that a rank started, or ranks started after a first step")
+    print_brief(out)
 
 
-def _unrecorded(out: Path, *, process_notes: Notes) -> Iterator[str]:
-    if process_notes.own_runs:
-        yield from _own_runs(process_notes, out)
-    else:
-        yield f"nothing was recorded: {_why(out, process_notes=process_notes)}"
-
-
-def _own_runs(process_notes: Notes, out: Path) -> Iterator[str]:
-    places = [_short(Path(place)) for place in process_notes.own_runs if place] or [_short(out)]
-    yield f"the command itself recorded in {', '.join(places)}"
-    yield from _verdict(Path(places[-1]))
-    yield f"the whole report:  {program()} report {quote(places[-1])}"
-
-
-def _verdict(run: Path) -> Iterator[str]:
-    """At most four lines, from a separate process, so that the analysis cannot make the command fail."""
+def _brief(run: Path) -> Iterator[str]:
+    """Lines from a separate process, so that the analysis cannot make the command fail."""
     try:
         num_bytes = sum(path.stat().st_blocks for path in run.rglob("*")) * 512
         if num_bytes > MAX_BYTES:
-            yield f"no verdict here: the run is large ({size(num_bytes)}) and its report takes longer"
+            yield f"{NO_VERDICT}the run is large ({size(num_bytes)}) and its report takes longer"
             return
         words = (sys.executable, "-P", "-m", "traincope.cli.main", "report", str(run), "--brief")
-        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MAX_SECONDS)
+        encoding = sys.stderr.encoding or "ascii"
+        environment = {**os.environ, "COLUMNS": str(_width()), "PYTHONIOENCODING": encoding}
+        ended = subprocess.run(
+            words, capture_output=True, check=False, timeout=MAX_SECONDS, env=environment, encoding=encoding
+        )
     except subprocess.TimeoutExpired:
-        yield f"no verdict here: its analysis takes more than {MAX_SECONDS} s"
+        yield f"{NO_VERDICT}its analysis takes more than {MAX_SECONDS} s"
     except (OSError, ValueError) as error:
-        yield f"no verdict here: {error}"
+        yield f"{NO_VERDICT}{error}"
     except KeyboardInterrupt:
-        yield "no verdict here: its analysis was interrupted"
+        yield f"{NO_VERDICT}its analysis was interrupted"
     else:
         lines = ended.stdout.splitlines()
         failed = (ended.stderr.splitlines() or [f"its analysis ended with code {ended.returncode}"])[-1]
-        yield from lines if not ended.returncode else [f"no verdict here: {failed}"]
+        yield from lines if not ended.returncode else [f"{NO_VERDICT}{failed}"]
+
+
+def _width() -> int:
+    """Columns of the terminal, or enough for a file."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() else FILE_WIDTH
 
 
 def _why(out: Path, *, process_notes: Notes) -> str:

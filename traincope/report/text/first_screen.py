@@ -1,4 +1,4 @@
-"""The first screen: verdict, waterfall and five numbers in 100 columns and 45 rows; and a brief of four lines.
+"""The first screen: verdict, waterfall and five numbers in 100 columns and 45 rows.
 
 This module only chooses rows. The full report prints every row.
 """
@@ -11,11 +11,10 @@ from rich.text import Text
 from traincope.analysis import Analysis, FaultKind
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Fault, Finding, Ledger, Terms
+from traincope.report.schema import Document, Fault, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.faults import began_ns
-from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
@@ -37,16 +36,6 @@ def render_first_screen(analysis: Analysis, console: Console) -> None:
             console.print(Trimmed(renderable), end="")
 
 
-def render_brief(analysis: Analysis, console: Console) -> None:
-    """Write at most four lines: the five numbers, the first finding, what to do, and the titles of two more."""
-    document = to_document(analysis)
-    known = (f"{name} {value}" for name, value in _numbers(document))
-    lines = [", ".join((*known, *_sampled(document)))]
-    lines += _brief(document["verdict"])
-    for line in lines:
-        console.print(text(line), soft_wrap=True)
-
-
 def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     run, ledger = document["run"], document["ledger"]
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
@@ -54,12 +43,12 @@ def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
     yield _verdict(document)
     if ledger is not None:
         yield waterfall(_without_small_terms(ledger), with_notes=False)
-    yield iter([text(_number_line(document), style="bold"), *map(text, _sampled(document))])
+    yield iter([text(_number_line(document), style="bold"), *map(text, sampled(document))])
 
 
-def _faults(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
+def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
     for fault in faults[:MAX_FAULTS]:
-        where = numbers(fault["ranks"], "rank") or "all ranks"
+        where = numbers(fault["ranks"], "rank") if fault["ranks"] else "the job"
         when = f"{duration(max(fault['at_ns'] - since_ns, 0))} after the start"
         when = when if fault["step"] is None else f"step {fault['step']}, {when}"
         line = Text("    fault  ", style=f"bold {SEVERE}").append_text(
@@ -71,14 +60,18 @@ def _faults(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableTyp
         yield text(f"    and {count(len(faults) - MAX_FAULTS, 'more fault')}", style="dim")
 
 
+def real_faults(document: Document) -> list[Fault]:
+    """Faults that are neither marks nor ends without a record."""
+    return [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
+
+
 def _verdict(document: Document) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings = document["ledger"], document["verdict"]
     cost = None if ledger is None else ledger["cost"]
     lines = verdict(findings[:MAX_FINDINGS], cost=cost, faults=document["faults"])
     yield next(lines)
-    real = [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
-    yield from _faults(real, since_ns=began_ns(document))
+    yield from fault_lines(real_faults(document), since_ns=began_ns(document))
     yield from lines
     if len(findings) > MAX_FINDINGS:
         yield text(f"    and {count(len(findings) - MAX_FINDINGS, 'more finding')} in the full report", style="dim")
@@ -87,6 +80,11 @@ def _verdict(document: Document) -> Iterator[RenderableType]:
 def _without_small_terms(ledger: Ledger) -> Ledger:
     """Sum the terms below MIN_SHARE in one row, so that the rows still add up to the step."""
     small = [term for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) < MIN_SHARE]
+    return with_terms_joined(ledger, small)
+
+
+def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
+    """Sum these terms in one row, if there are at least two."""
     if len(small) < 2:
         return ledger
     cost, ratios, run = ledger["cost"], ledger["waterfall"], ledger["run"]
@@ -110,10 +108,10 @@ def _without_small_terms(ledger: Ledger) -> Ledger:
 
 
 def _number_line(document: Document) -> str:
-    return "    ".join(f"{name} {value}" for name, value in _numbers(document))
+    return "    ".join(f"{name} {value}" for name, value in five_numbers(document))
 
 
-def _numbers(document: Document) -> Iterator[tuple[str, str]]:
+def five_numbers(document: Document) -> Iterator[tuple[str, str]]:
     """The five numbers; "unknown" for a number without evidence."""
     ledger, used, job = document["ledger"], document["utilization"], document["goodput"]
     speed = used["tokens_per_second"]
@@ -124,7 +122,7 @@ def _numbers(document: Document) -> Iterator[tuple[str, str]]:
     yield "recorder overhead", _known(document["recorder"]["overhead_ratio"])
 
 
-def _sampled(document: Document) -> Iterator[str]:
+def sampled(document: Document) -> Iterator[str]:
     """The steps that the numbers stand on, if these are not all."""
     sampling = document["recorder"]["sampling"]
     if document["recorder"]["unwatched_steps"] and sampling["sampled_steps"]:
@@ -133,21 +131,3 @@ def _sampled(document: Document) -> Iterator[str]:
 
 def _known(ratio: float | None) -> str:
     return "unknown" if ratio is None else share(ratio)
-
-
-def _brief(findings: Sequence[Finding]) -> Iterator[str]:
-    """The first finding with its evidence and what to do; the titles of two more."""
-    for finding in findings[:1]:
-        yield f"{_title(finding)}: {finding['evidence']}"
-        if finding["advice"]:
-            yield f"do: {finding['advice']}"
-    others = "; ".join(map(_title, findings[1:MAX_FINDINGS]))
-    if others:
-        yield f"then: {others}"
-
-
-def _title(finding: Finding) -> str:
-    gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f" (saves {bound(finding)}{share(gain)})"
-    ranks = f" on {numbers(finding['ranks'], 'rank')}" if finding["ranks"] else ""
-    return f"{finding['kind'].replace('_', ' ')}{ranks}{saves}"

@@ -12,6 +12,10 @@ from traincope.store.lines import parse
 
 SECOND_NS = 1_000_000_000
 
+NOTES_VARIABLE = "TRAINCOPE_NOTES"
+"""Environment variable with the path of the file of notes for the `traincope run` above a process. Writers never create
+it: on another host it does not exist and has no reader.
+"""
 FIRST_ATTEMPT_VARIABLE = "TRAINCOPE_FIRST_ATTEMPT"
 """Environment variable with the number of a launch's first attempt, if it continues a run directory."""
 

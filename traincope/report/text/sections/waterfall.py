@@ -66,7 +66,7 @@ def waterfall(
         priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
     clock = " on the GPUs' clocks" if ledger["clock"] == LedgerClock.DEVICE else ""
     yield head.append(f"  mean step {mean} over {_source(ledger)}{clock}{priced}", style="not bold dim")
-    yield _bars(ledger, causes)
+    yield bars(ledger, causes=causes)
     if with_notes:
         yield indented(notes(ledger))
 
@@ -75,7 +75,8 @@ def _source(ledger: Ledger) -> str:
     return f"{count(len(ledger['ranks']), 'rank')} and {count(all_steps(ledger).num_steps, 'step')}"
 
 
-def _bars(ledger: Ledger, causes: Sequence[TermCauses]) -> Table:
+def bars(ledger: Ledger, *, causes: Sequence[TermCauses] = ()) -> Table:
+    """One row per term that took time, and one for the step."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
     table.add_column(justify="right", no_wrap=True, min_width=8)
