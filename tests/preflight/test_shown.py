@@ -103,7 +103,7 @@ def test_a_sweep_is_fitted_by_the_bytes_on_the_wire() -> None:
 
 
 def test_the_step_is_predicted_from_measured_rates() -> None:
-    """Products alone: FLOPs / (ranks x rate) / (1 - 3 / 11), on links that take no time."""
+    """Products alone: FLOPs / (ranks x rate) / (1 - 3 / 11), and the logits of one stage, on links without times."""
     places = with_rates([1] * 4, [1] * 4).places
     seconds = dict.fromkeys(Round, (1.0,))
     rates = tuple(
@@ -116,7 +116,9 @@ def test_the_step_is_predicted_from_measured_rates() -> None:
     )
     predicted = predict_step(Measurements(places=places, rates=rates, pairs=pairs), MODEL)
     assert predicted is not None
-    assert abs(predicted.expected_seconds - predicted.model_flops / 4e9 / (1 - 3 / 11)) < 1e-9
+    stages = predicted.expected_seconds - predicted.ends_seconds
+    assert predicted.ends_seconds > 0
+    assert abs(stages - predicted.model_flops / 4e9 / (1 - 3 / 11)) < 1e-9
 
 
 def test_without_links_no_step_is_predicted() -> None:

@@ -59,14 +59,31 @@ def test_text_and_page_show_the_same_layouts(capsys: pytest.CaptureFixture[str],
         assert f">{cell}</td>" in page.read_text()
 
 
-def test_no_bounds_are_printed_and_every_format_says_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interval_is_printed_and_every_format_says_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
     """The overlap alone bounds no step: the rates are uncertain too."""
     (best,) = (answer := json.loads(outcome(capsys, *SEARCH, "--top", "1", "--format", "json")))["ranked"]
     assert {"best_seconds", "worst_seconds"}.isdisjoint(best)
+    interval = best["interval"]
+    names = ("other_low_seconds", "low_seconds", "high_seconds", "other_high_seconds")
+    edges = [interval[name] for name in names]
+    assert edges == sorted(edges)
+    assert interval["low_seconds"] < best["step_seconds"] < interval["high_seconds"]
     for kind in ("text", "html"):
         shown = " ".join(outcome(capsys, *SEARCH, "--top", "1", "--format", kind).split())
         assert f"compared with {answer['checked']}" in shown
-        assert "bounds of its step" not in shown
+        assert "80.0 % interval of the step: " in shown
+
+
+def test_the_times_of_operators_and_the_rest_of_a_step_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    """And `--explain` lists them, with the constants that they stand on."""
+    (best,) = json.loads(outcome(capsys, *SEARCH, "--top", "1", "--format", "json"))["ranked"]
+    parts = best["parts"]
+    work = sum(parts.get(name, 0.0) for name in ("products and attention", "recomputation", "other operators"))
+    assert sum(each["step_seconds"] for each in best["operators"]) == pytest.approx(work)
+    text = outcome(capsys, *SEARCH, "--top", "1", "--explain")
+    assert "OPERATORS  of the fastest layout, on one rank" in text
+    assert "    attention: attention 0.597, attention_head 15, attention_tokens 669\n" in text
+    assert all(f"    {each['name']}" in text for each in best["operators"] if len(each["name"]) < 15)
 
 
 def test_a_caveat_is_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,12 +89,12 @@ def test_a_plan_that_does_not_say_breaks_nothing() -> None:
 
 
 def test_the_cost_of_few_microbatches_is_the_bubble() -> None:
-    """All else of a microbatch stays: 1 - (1 - b of 4) / (1 - b of 16), up to dp's share of the step."""
+    """All else of a microbatch stays: 1 - (1 - b of 4) / (1 - b of 16), up to dp, the ends and the optimizer."""
     four, sixteen = (bubble_ratio("1f1b", Shape(ranks=4, microbatches=each)) for each in (4, 16))
     assert four is not None
     assert sixteen is not None
     lost = broken(BREAKING["few-microbatches"])["few-microbatches"]
-    assert lost == pytest.approx(1 - (1 - four) / (1 - sixteen), abs=0.03)
+    assert lost == pytest.approx(1 - (1 - four) / (1 - sixteen), abs=0.05)
 
 
 def test_the_cost_of_recomputation_is_its_flops() -> None:

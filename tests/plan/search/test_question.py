@@ -1,15 +1,20 @@
 """Questions to `plan search`, and all-reduces over their size."""
 
+from dataclasses import replace
 from math import log2
 
 import pytest
 
 from traincope.errors import UsageError
-from traincope.plan.search.clusters import Cluster, Constants, find_accelerator
+from traincope.plan.layout.machine import Machine
+from traincope.plan.search.clusters import Cluster, find_accelerator
 from traincope.plan.search.collectives import curves
 from traincope.plan.search.question import Question, answer, find
 
-EXACT = Constants(efficiency=1.0, accesses=1.0, link_share=1.0)
+
+def exact(cluster: Cluster) -> Machine:
+    """Its machine with links that reach their rates."""
+    return replace(cluster.machine(), link_share=1.0, network_share=1.0)
 
 
 def test_the_parts_of_an_answer_sum() -> None:
@@ -34,7 +39,7 @@ def test_a_value_that_is_not_above_0_names_its_option() -> None:
 
 def test_an_all_reduce_within_a_node_takes_its_steps_and_its_bytes() -> None:
     """Eight H100: 14 steps of 3.4 us and 7/4 of the bytes at 450 GB/s; a tree 2 x 3 steps and twice the bytes."""
-    (curve,) = curves(Cluster(accelerator=find_accelerator("h100"), gpus=8).machine(EXACT), ranks=8)
+    (curve,) = curves(exact(Cluster(accelerator=find_accelerator("h100"), gpus=8)), ranks=8)
     assert (curve["tier"], curve["ranks"]) == ("domain", 8)
     for num_bytes, ring, tree in zip(curve["num_bytes"], curve["ring_seconds"], curve["tree_seconds"], strict=True):
         assert ring == pytest.approx(14 * 3.4e-6 + 1.75 * num_bytes / 450e9)
@@ -43,5 +48,5 @@ def test_an_all_reduce_within_a_node_takes_its_steps_and_its_bytes() -> None:
 
 def test_each_tier_of_links_has_a_curve() -> None:
     cluster = Cluster(accelerator=find_accelerator("h100"), gpus=1024, pod=256, oversubscription=2)
-    found = curves(cluster.machine(EXACT), ranks=1024)
+    found = curves(exact(cluster), ranks=1024)
     assert [(each["tier"], each["ranks"]) for each in found] == [("domain", 8), ("rail", 256), ("spine", 1024)]

@@ -15,7 +15,7 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import read_model
 from traincope.plan.model.transformer import Experts, Transformer
-from traincope.plan.search.caveats import caveats
+from traincope.plan.search.caveats import caveats, interval
 from traincope.plan.search.clusters import ACCELERATORS, Cluster, find_accelerator
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, days, mfu_for, outcome
@@ -136,11 +136,12 @@ def test_a_message_takes_the_links_between_its_ranks() -> None:
 @pytest.mark.parametrize(
     ("layout", "gpu", "words"),
     [
-        (Layout(cp=2), "h100", ["cp = 2"]),
+        (Layout(cp=2), "h100", []),
+        (Layout(cp=32), "h100", ["cp = 32"]),
         (Layout(dp=2), "mi300x", ["MI300X"]),
-        (Layout(cp=2), "tpu-v5p", ["cp = 2", "TPU v5p"]),
+        (Layout(cp=32), "tpu-v5p", ["TPU v5p", "cp = 32"]),
         (Layout(dp=2), "a100", []),
-        (Layout(dp=2, zero=3), "h100", ["ZeRO stage 3"]),
+        (Layout(dp=2, zero=3), "h100", []),
         (Layout(tp=16, pp=2, schedule="zb-1p", microbatches=4), "h100", ["tp = 16, schedule zb-1p"]),
     ],
 )
@@ -148,6 +149,16 @@ def test_a_layout_unlike_published_trainings_has_a_caveat(layout: Layout, gpu: s
     lines = list(caveats(layout, find_accelerator(gpu)))
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
+def test_only_a_layout_like_published_trainings_has_an_interval() -> None:
+    h100, b200 = find_accelerator("h100"), find_accelerator("b200")
+    like, other = interval(Layout(tp=8), h100) or (0.0, 0.0)
+    assert 1 < like < other < 1.15
+    assert interval(Layout(tp=8), b200) is None
+    assert interval(Layout(tp=16), h100) is None
+    assert interval(Layout(tp=8), h100, experts=True) is None
+    assert interval(Layout(tp=8), h100, measured=True) is None
 
 
 def test_experts_are_a_caveat_of_published_trainings_only() -> None:

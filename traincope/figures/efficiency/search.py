@@ -9,7 +9,7 @@ from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SEVERE, SKY_BLUE, VERMILLION, YELLOW, colour
 from traincope.plan.search.answer import Answer, Operator, Ranked, axes
 from traincope.plan.search.collectives import Curve
-from traincope.plan.search.explanation import BUBBLE, HOST, KERNELS, OTHER, RECOMPUTE
+from traincope.plan.search.explanation import BUBBLE, COPIES, ENDS, HOST, KERNELS, LAUNCHES, OPTIMIZER, OTHER, RECOMPUTE
 from traincope.units import duration, flops, size
 
 GIB = 1 << 30
@@ -20,6 +20,10 @@ STEP = {
     RECOMPUTE: colour("recompute"),
     OTHER: colour("other_compute"),
     BUBBLE: colour("bubble.schedule"),
+    LAUNCHES: colour("launch_gap"),
+    ENDS: colour("bubble.imbalance"),
+    COPIES: colour("exposed_memory"),
+    OPTIMIZER: colour("optimizer"),
     HOST: colour("unattributed"),
 }
 TIERS = {"domain": GREEN, "rail": BLUE, "spine": VERMILLION}
@@ -95,7 +99,7 @@ def _stacked(traces: Sequence[go.Bar], layouts: Mapping[int, Ranked], *, title: 
 def roofline(answer: Answer, ranked: Ranked) -> go.Figure:
     """FLOP/s that each operator can reach at most, over its FLOPs per byte, below the device's two limits."""
     peak, memory = answer["peak_flops"], answer["memory_bytes_per_second"]
-    operators = ranked["operators"]
+    operators = [each for each in ranked["operators"] if each["flops"]]
     ridge = peak if memory is None else peak / memory
     near = [each["intensity"] for each in operators] + ([] if memory is None else [ridge])
     low, high = min(near) / AROUND, max(near) * AROUND
@@ -130,7 +134,8 @@ def _limits(low: float, ridge: float, high: float, *, peak: float, memory: float
 
 
 def _operator(number: int, operator: Operator) -> go.Scatter:
-    texts = flops(operator["flops"]), size(operator["moved_bytes"]), duration(operator["least_seconds"] * SECOND_NS)
+    times = (duration(operator[name] * SECOND_NS) for name in ("least_seconds", "forward_seconds"))
+    texts = flops(operator["flops"]), size(operator["moved_bytes"]), *times
     return go.Scatter(
         name=operator["name"],
         x=[operator["intensity"]],
@@ -138,7 +143,8 @@ def _operator(number: int, operator: Operator) -> go.Scatter:
         mode="markers",
         marker={"color": MARKS[number % len(MARKS)], "symbol": SYMBOLS[number % len(SYMBOLS)], "size": 11},
         customdata=[texts],
-        hovertemplate="%{customdata[0]}, %{customdata[1]}: at least %{customdata[2]}<extra>%{fullData.name}</extra>",
+        hovertemplate="%{customdata[0]}, %{customdata[1]}: at least %{customdata[2]}, %{customdata[3]} "
+        "expected<extra>%{fullData.name}</extra>",
     )
 
 

@@ -31,6 +31,11 @@ class ActivationPolicy:
     recompute: Recompute = Recompute.NONE
     flash: bool = False
     """Attention keeps no scores and computes them again (Dao et al. 2022, arXiv:2205.14135)."""
+    triton: bool = False
+    """Flash attention is its first kernel in Triton (2022), which is slower than the present ones."""
+    early_stop: bool = True
+    """Full recomputation stops at the last tensor that backward needs, before a block's last product, as PyTorch's
+    checkpoints without reentrancy do. Megatron-LM's repeat the whole block."""
     dropout: bool = True
     dtype: str = "bf16"
 

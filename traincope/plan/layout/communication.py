@@ -256,21 +256,25 @@ def _ranks_of_stages(layout: Layout) -> Mapping[int, int]:
 def _pipeline(traffic: Traffic, rank: int) -> Iterator[Volume]:
     """Communication of a pipeline: one stream per microbatch to the next stage, its gradient to the previous one.
 
-    Narayanan et al. 2021, arXiv:2104.04473, section 4.1. With sequence parallelism each tp rank sends its part,
-    otherwise the whole stream. If a tied embedding lies on the first and the last stage, its gradients are summed over
-    both.
+    Narayanan et al. 2021, arXiv:2104.04473, section 4.1. With sequence parallelism, and with `scatter_gather`, each tp
+    rank sends its part, otherwise the whole stream. If a tied embedding lies on the first and the last stage, its
+    gradients are summed over both.
     """
     layout = traffic.layout
     rank_of = _ranks_of_stages(layout)
     hops = sum(rank_of.get(stage + step, rank) != rank for stage in layout.stages(rank) for step in (1, -1))
+    pieces = layout.tp if layout.scatter_gather else layout.stream_ranks
     yield Volume(
         axis="pp",
         operation="send",
         what="activations",
         ranks=layout.pp,
         count=hops * layout.microbatches,
-        num_bytes=hops * layout.microbatches * traffic.stream // layout.stream_ranks,
+        num_bytes=hops * layout.microbatches * traffic.stream // pieces,
     )
+    if pieces > layout.stream_ranks:
+        # A rank receives as many streams as it sends.
+        yield _tensor_volume(traffic, "all_gather", "received", hops)
     ends = {rank_of[0], rank_of[layout.pipeline.stages - 1]}
     if not traffic.shape.untied and len(ends) == 2 and rank in ends:
         gradients = traffic.shape.embedding_weights // layout.tp * DTYPES[traffic.precision.gradients]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 
 from traincope.errors import UsageError
@@ -14,6 +15,18 @@ RING, ULYSSES = "ring", "ulysses"
 ZERO_STAGES = (0, 1, 2, 3)
 """State that data ranks share: none, optimizer states, also gradients, also weights (Rajbhandari et al. 2019, section
 5)."""
+
+
+class Overlap(StrEnum):
+    """Collectives that run next to kernels."""
+
+    NONE = "none"
+    """None of ZeRO's stages 0 and 1: Megatron-LM without --overlap-grad-reduce."""
+    DATA = "data"
+    """Those that share gradients and weights, as DDP and FSDP do."""
+    ALL = "all"
+    """Also those of tp, in pieces next to their products, and messages of an interleaved pipeline, next to the other
+    stages of the rank (Megatron-LM's --tp-comm-overlap, torchtitan's async tp)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +48,13 @@ class Layout:
     """Groups of data ranks that each have all shards (HSDP)."""
     sequence_parallel: bool = True
     """Split activations outside the matrix products along the sequence over tp."""
+    overlap: Overlap = Overlap.DATA
+    scatter_gather: bool = False
+    """Without sequence parallelism: each rank of tp sends its part of a stage's output, and the receivers gather it
+    (Narayanan et al. 2021, arXiv:2104.04473, section 4.1)."""
+    fused_sums: bool = True
+    """Below ZeRO's stage 2, products add gradients to the sum of the microbatches before (Megatron-LM's gradient
+    accumulation fusion)."""
     cp_method: str = RING
     schedule: str = "1f1b"
     virtual: int | None = None

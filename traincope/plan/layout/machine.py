@@ -17,6 +17,9 @@ from math import ceil, log2
 from traincope.errors import UsageError
 from traincope.plan.layout.bus import ring_passes
 from traincope.plan.layout.communication import Volume
+from traincope.plan.layout.kernels import Kernels, uniform
+
+SIXTY_PERCENT = uniform(0.6)
 
 
 class Tier(StrEnum):
@@ -51,15 +54,14 @@ class Machine:
     """Links of a node form a torus. Otherwise each rank has a link to each other one."""
     network_bytes_per_second: float
     """Rate at which a rank sends to other nodes, in one direction."""
-    efficiency: float = 0.6
-    """Share of peak that kernels reach while they run."""
+    kernels: Kernels = SIXTY_PERCENT
+    """Rates that kernels reach."""
     memory_bytes_per_second: float | None = None
-    """Bandwidth of the device's memory. None: operations besides matrix products take no time of their own."""
-    accesses: float = 5.0
-    """Times that operations besides matrix products move each byte of activations: written and read in forward; read in
-    backward, and its gradient written and read."""
+    """Bandwidth of the device's memory. None: operators besides matrix products take no time of their own."""
     link_share: float = 1.0
-    """Share of the links' rates that collectives reach."""
+    """Share of the domain's links' rates that collectives reach."""
+    network_share: float = 1.0
+    """Share of the network's rate that collectives reach."""
     node_latency_seconds: float = 0.0
     """Time of one step of a collective within a node."""
     network_latency_seconds: float = 0.0
@@ -81,16 +83,12 @@ class Machine:
             "ranks_per_node",
             "node_bytes_per_second",
             "network_bytes_per_second",
-            "accesses",
             "link_share",
+            "network_share",
             "spine_share",
         ):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} is {getattr(self, name):g}; it must be greater than 0")
-        if not 0 < self.efficiency <= 1:
-            raise UsageError(
-                f"efficiency is {self.efficiency:g}; it must lie in (0, 1]: the share of peak that kernels reach"
-            )
 
     def within_bytes_per_second(self, ranks: int) -> float:
         """Rate at which a rank sends within a group of `ranks` ranks of its node, over the links that they share.
@@ -115,6 +113,7 @@ class Transfer:
     """Time of one kind of collective on the wire."""
 
     axis: str
+    operation: str
     tier: Tier
     algorithm: Algorithm
     seconds: float
@@ -128,7 +127,13 @@ def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Tra
     """
     times = algorithm_seconds(volume, machine=machine, span=span, stride=stride)
     algorithm = min(times, key=times.__getitem__)
-    return Transfer(axis=volume.axis, tier=machine.tier(span), algorithm=algorithm, seconds=times[algorithm])
+    return Transfer(
+        axis=volume.axis,
+        operation=volume.operation,
+        tier=machine.tier(span),
+        algorithm=algorithm,
+        seconds=times[algorithm],
+    )
 
 
 def algorithm_seconds(volume: Volume, *, machine: Machine, span: int, stride: int) -> dict[Algorithm, float]:
@@ -143,7 +148,7 @@ def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> di
     """Algorithm -> seconds."""
     members = 2 if volume.operation == "send" else together
     near = machine.within_bytes_per_second(members) * machine.link_share
-    far = machine.network_bytes_per_second * machine.link_share * (machine.spine_share if tier is Tier.SPINE else 1)
+    far = machine.network_bytes_per_second * machine.network_share * (machine.spine_share if tier is Tier.SPINE else 1)
     nodes, ranks = -(-volume.ranks // together), volume.ranks
     if volume.operation == "send":
         speed, step = (near, machine.node_latency_seconds) if nodes == 1 else (far, machine.network_latency_seconds)

@@ -1,7 +1,7 @@
 """Predicted step time, MFU and cost of a layout, from formulas alone.
 
-    work      = executed FLOPs / (ranks x peak x efficiency) + bytes of the other operations / memory bandwidth
-    expected  = (work + tp + cp + ep + pp) / (1 - bubble) + dp, with the exposed part of each axis
+    work      = sum of the operators' times (`layout.operators`), or the host's launches if they take longer
+    expected  = (work + tp + cp + ep + pp) / (1 - bubble) + ends + dp + optimizer, with the exposed part of each axis
     best      = the same with all communication hidden
     worst     = the same with none hidden
 
@@ -9,24 +9,33 @@ Best and worst do not bound the real step: the rates are as uncertain as the ove
 layout depends on the overlap (`analysis.what_if`), and nothing prints them.
 
 A stage waits for its collectives on tp, cp, ep and pp in each microbatch, so the bubble stretches them as it stretches
-the work. A ring of cp hides behind attention. Gradients of dp hide behind the last microbatch's backward. With ZeRO's
-stages 2 and 3 each microbatch has its own collectives. They hide behind the whole work, or behind nothing where a
-device has no streams (`Machine.streams`). The collectives on tp, ep and pp are exposed: their results are needed at
-once. The bubble rates of Qi et al. 2023 (arXiv:2401.10241) show that messages on pp are exposed twice per microbatch.
+the work. The ends of a pipeline also compute embedding, logits and loss, and the other stages wait for the longer one.
 
-The share of peak that kernels reach is given (`efficiency`), not computed.
+What hides what:
+
+    tp, ep, pp, Ulysses   nothing: their results are needed at once. The bubble rates of Qi et al. 2023
+                          (arXiv:2401.10241) show that messages on pp are exposed twice per microbatch
+    ring of cp            attention
+    ZeRO 0 and 1          gradients hide behind the last microbatch's backward, weights behind the first one's forward
+    ZeRO 2 and 3          the collectives of a block hide behind the blocks before it; the first gather of a microbatch
+                          and the last reduction of a step are exposed (Zhao et al. 2023, arXiv:2304.11277, section 3.3)
+
+Hidden collectives take processors and bandwidth from the kernels, which they delay by `Kernels.contention` of their
+time. Without streams (`Machine.streams`) nothing hides ZeRO 2 and 3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from traincope.plan.layout.activations import ActivationPolicy, model_bytes
+from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.communication import Traffic, Volume, volumes
-from traincope.plan.layout.layout import RING, Layout
+from traincope.plan.layout.kernels import LAUNCH_SECONDS, STREAMING
+from traincope.plan.layout.layout import RING, Layout, Overlap
 from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
-from traincope.plan.layout.memory import RankMemory, embeddings, held_blocks, memory
-from traincope.plan.model.flops import TRAINING, Recompute, attention_forward, executed_flops, step_flops
+from traincope.plan.layout.memory import Elements, RankMemory, elements, embeddings, held_blocks, memory
+from traincope.plan.layout.operators import Work, work
+from traincope.plan.model.flops import TRAINING, step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import EQUAL
@@ -36,10 +45,16 @@ from traincope.plan.pipeline.schedule import timetable
 from traincope.plan.pipeline.stage_layers import relative_work, stage_layers
 
 HOUR_S = 3600
+STATE_ACCESSES = 44
+"""Bytes per parameter of an AdamW step: weights, two moments and the gradient are read and the first three written in
+fp32, the gradient is read for its norm and scaled, and set to zero; the weights are written in 16 bits."""
+SUM_ACCESSES = 10
+"""Bytes per parameter that add a microbatch's gradient in 16 bits to a sum in fp32."""
+GATHER_ACCESSES, REDUCTION_ACCESSES = 4, 8
+"""Bytes per parameter of FSDP's copies: out of the buffer of a gather; into that of a reduction, and its division by
+the number of ranks (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
 BACKWARD_SHARE = 2 / TRAINING
 """Share of backward in forward and backward."""
-FORWARD_ACCESSES = 2 / 5
-"""Share of the accesses to activations that a forward makes: it writes and reads them (see `Machine.accesses`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +83,18 @@ class Prediction:
     ideal_seconds: float
     """Time of the model's FLOPs at peak."""
     kernel_seconds: float
-    """Time of matrix products, without the bubble."""
+    """Time of matrix products and attention, without the bubble."""
     recompute_seconds: float
     """Part of `kernel_seconds` that repeats forward."""
     pointwise_seconds: float
-    """Time of the other operations, without the bubble."""
+    """Time of the other operators, without the bubble."""
+    launch_seconds: float = 0.0
+    """Time in which the device waits for the host to launch kernels, without the bubble."""
+    ends_seconds: float = 0.0
+    """Time that the other stages wait for the one with the embedding or the logits."""
+    copy_seconds: float = 0.0
+    """Time of sums of gradients over microbatches, and of FSDP's copies."""
+    optimizer_seconds: float = 0.0
     host_seconds: float = 0.0
     """Time of the step's rest, as the machine gives it."""
     axes: tuple[AxisTime, ...]
@@ -84,12 +106,14 @@ class Prediction:
     @property
     def work_seconds(self) -> float:
         """Time of all kernels, without the bubble."""
-        return self.kernel_seconds + self.pointwise_seconds
+        return self.kernel_seconds + self.pointwise_seconds + self.launch_seconds
 
     @property
     def compute_seconds(self) -> float:
         """Compute time with the bubble."""
-        return self.work_seconds / (1 - self.bubble_ratio)
+        return (
+            self.work_seconds / (1 - self.bubble_ratio) + self.ends_seconds + self.copy_seconds + self.optimizer_seconds
+        )
 
     @property
     def axis_seconds(self) -> Mapping[str, float]:
@@ -131,7 +155,8 @@ class Prediction:
         """Time of a step with these seconds of communication."""
         seconds = dict(axes)
         once = seconds.pop("dp", 0.0)
-        return (self.work_seconds + sum(seconds.values())) / (1 - self.bubble_ratio) + once + self.host_seconds
+        inner = sum(seconds.values()) / (1 - self.bubble_ratio)
+        return self.compute_seconds + inner + once + self.host_seconds
 
 
 def predict(
@@ -153,27 +178,32 @@ def predict(
     held = memory(shape, layout=layout, precision=precision, policy=policy) if held is None else held
     bubble = exact_bubble(shape, layout=layout) if bubble is None else bubble
     model = step_flops(shape, batch=layout.batch, causal_half=causal_half).model
-    executed = executed_flops(shape, batch=layout.batch, recompute=policy.recompute, causal_half=causal_half)
-    peak = layout.ranks * machine.peak_flops
-    kernels = executed / (peak * machine.efficiency)
-    pointwise = _pointwise_seconds(shape, layout=layout, policy=policy, machine=machine)
-    attention = TRAINING * attention_forward(shape, batch=layout.batch, causal_half=causal_half)
-    hides = _Hides(
-        attention=attention / (peak * machine.efficiency),
-        backward=BACKWARD_SHARE * (kernels + pointwise) / layout.microbatches,
-        work=kernels + pointwise,
-        streams=machine.streams,
-    )
+    one = work(shape, layout=layout, precision=precision, policy=policy, machine=machine, causal_half=causal_half)
+    # Mean of the ranks of a pipeline, in a step.
+    mean = layout.microbatches / layout.pp
+    launching = one.launches * LAUNCH_SECONDS if machine.kernels.launches else 0.0
+    launches = max(launching - one.total, 0.0) * mean
     traffic = Traffic(shape=shape, layout=layout, precision=precision, recompute=policy.recompute)
+    hides = _Hides(
+        attention=one.attention * mean,
+        forward=one.forward * mean,
+        backward=(one.total - one.forward) * mean,
+        streams=machine.streams,
+        unhidden=machine.kernels.unhidden,
+    )
     return Prediction(
         ranks=layout.ranks,
         tokens_per_step=layout.batch * shape.sequence,
         model_flops=model,
         bubble_ratio=bubble,
-        ideal_seconds=model / peak,
-        kernel_seconds=kernels,
-        recompute_seconds=kernels * (1 - model / executed),
-        pointwise_seconds=pointwise,
+        ideal_seconds=model / (layout.ranks * machine.peak_flops),
+        kernel_seconds=(one.products + one.again) * mean,
+        recompute_seconds=one.again * mean,
+        pointwise_seconds=(one.memory + one.again_memory) * mean,
+        launch_seconds=launches,
+        ends_seconds=_ends_seconds(shape, layout=layout, one=one),
+        copy_seconds=_copy_seconds(shape, layout=layout, machine=machine),
+        optimizer_seconds=_optimizer_seconds(shape, layout=layout, machine=machine),
         host_seconds=machine.host_seconds,
         axes=_axes(traffic, machine=machine, hides=hides),
         memory=held,
@@ -220,18 +250,57 @@ def _bubble(schedule: str, pipeline: Shape, layers: int) -> float:
     return timetable(orders(schedule, pipeline), EQUAL, work=work).idle_ratio if formula is None else formula
 
 
-def _pointwise_seconds(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, machine: Machine) -> float:
-    """Time of all operations besides matrix products, mean of a pipeline's ranks.
+def _ends_seconds(shape: Transformer, *, layout: Layout, one: Work) -> float:
+    """Time by which the slowest stage exceeds one with as many blocks as the fullest, whose wait is in the bubble.
 
-    They move each byte that forward writes a few times. Recomputation repeats the forward's share of what was not kept.
+    The mean of the ranks has a share of the ends already.
     """
-    if machine.memory_bytes_per_second is None:
+    if layout.pp == 1:
         return 0.0
-    whole, kept = (
-        model_bytes(shape, layout=layout, policy=each) for each in (policy.with_recompute(Recompute.NONE), policy)
+    blocks = (one.total - one.ends) / shape.layers
+    ranks = [
+        held_blocks(shape, layout=layout, rank=rank)[0] * blocks + _has_end(layout, rank) * one.ends
+        for rank in range(layout.pp)
+    ]
+    fullest = max(held_blocks(shape, layout=layout, rank=rank)[0] for rank in range(layout.pp)) * blocks
+    return layout.microbatches * max(max(ranks) - fullest - one.ends / layout.pp, 0.0)
+
+
+def _has_end(layout: Layout, rank: int) -> bool:
+    """Whether a rank of the pipeline has the logits."""
+    return layout.pipeline.stages - 1 in layout.stages(rank)
+
+
+def _optimizer_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
+    """Time of an AdamW step on the fullest rank's parameters, or on its shard of them."""
+    common, experts = (
+        number // layout.replicas if layout.zero else 1 for number in (layout.shards, layout.expert_shards)
     )
-    moved = machine.accesses * (whole + FORWARD_ACCESSES * (whole - kept))
-    return layout.microbatches * moved / layout.pp / machine.memory_bytes_per_second
+    held = _fullest(shape, layout)
+    return STATE_ACCESSES * (held.common / common + held.experts / experts) * _streaming_seconds(machine)
+
+
+def _copy_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
+    held = _fullest(shape, layout)
+    if layout.zero >= 2:
+        gathers = 2 * layout.microbatches if layout.zero == 3 else 1
+        accesses = GATHER_ACCESSES * gathers + REDUCTION_ACCESSES * layout.microbatches
+        accesses = accesses if layout.shards > layout.replicas else 0
+    else:
+        accesses = 0 if layout.fused_sums else SUM_ACCESSES * (layout.microbatches - 1)
+    return accesses * (held.common + held.experts) * _streaming_seconds(machine)
+
+
+def _fullest(shape: Transformer, layout: Layout) -> Elements:
+    """Parameters of the end of the pipeline that has most."""
+    ends = (elements(shape, layout=layout, rank=rank) for rank in {0, layout.pp - 1})
+    return max(ends, key=lambda held: held.common + held.experts)
+
+
+def _streaming_seconds(machine: Machine) -> float:
+    """Time of a byte of a long copy."""
+    memory = machine.memory_bytes_per_second
+    return 0.0 if memory is None else 1 / (memory * STREAMING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,44 +308,87 @@ class _Hides:
     """Seconds of a step behind which communication can hide."""
 
     attention: float
+    forward: float
     backward: float
-    """Backward of one microbatch."""
-    work: float
+    """Recomputation included."""
     streams: bool
     """As in `Machine`."""
+    unhidden: float
+    """As in `Kernels`."""
 
-    def behind(self, axis: str, layout: Layout) -> float:
-        if axis == "cp":
-            return self.attention if layout.cp_method == RING else 0.0
-        if axis == "dp":
-            shards = self.work if self.streams else 0.0
-            return shards if layout.zero >= 2 else self.backward
-        return 0.0
+    def exposed(self, axis: str, sent: Sequence[Transfer], traffic: Traffic) -> float:
+        """Part of the time of an axis that nothing hides."""
+        seconds, layout = sum(each.seconds for each in sent), traffic.layout
+        if axis == "cp" and layout.cp_method == RING:
+            return max(seconds - self.attention, 0.0)
+        if axis != "dp":
+            return seconds * self._waited(axis, layout)
+        gathers = sum(each.seconds for each in sent if each.operation == "all_gather")
+        if layout.zero < 2:
+            return self._once(gathers, seconds - gathers, layout)
+        return self._each(gathers, seconds - gathers, traffic) if self.streams else seconds
+
+    def _waited(self, axis: str, layout: Layout) -> float:
+        """Share of the time of an axis whose results are needed at once."""
+        pieces = layout.overlap is Overlap.ALL and (axis == "tp" or (axis == "pp" and layout.pipeline.chunks > 1))
+        return self.unhidden if pieces else 1.0
+
+    def _once(self, gathers: float, reductions: float, layout: Layout) -> float:
+        """Exposed part of collectives of a whole step."""
+        if layout.overlap is Overlap.NONE:
+            return gathers + reductions
+        behind = max(reductions - self.backward / layout.microbatches, 0.0)
+        return behind + max(gathers - self.forward / layout.microbatches, 0.0)
+
+    def _each(self, gathers: float, reductions: float, traffic: Traffic) -> float:
+        """Exposed part of collectives of each microbatch's blocks."""
+        layout, units = traffic.layout, num_units(traffic, rank=0)
+        ahead = gathers / 2 if layout.zero == 3 else gathers
+        first = gathers / units / (2 if layout.zero == 3 else layout.microbatches)
+        last = reductions / units / layout.microbatches
+        hidden_ahead, hidden_back = max(ahead - first, 0.0), max(gathers - ahead + reductions - last, 0.0)
+        forward = self.forward if layout.zero == 3 else self.forward / layout.microbatches
+        return first + last + max(hidden_ahead - forward, 0.0) + max(hidden_back - self.backward, 0.0)
+
+
+def num_units(traffic: Traffic, *, rank: int) -> int:
+    """Pieces in which weights are gathered and gradients reduced: each block, and the ends."""
+    return traffic.blocks(rank)[0] + 1
 
 
 def _axes(traffic: Traffic, *, machine: Machine, hides: _Hides) -> tuple[AxisTime, ...]:
     """Axes of the rank of the pipeline that sends longest."""
-    ranks = [
-        [_transfer(volume, layout=traffic.layout, machine=machine) for volume in volumes(traffic, rank=rank)]
-        for rank in _different_ranks(traffic)
-    ]
+    ranks = []
+    for rank in _different_ranks(traffic):
+        units = num_units(traffic, rank=rank)
+        sent = (
+            replace(each, count=each.count * units) if each.axis == "dp" else each
+            for each in volumes(traffic, rank=rank)
+        )
+        ranks.append([_transfer(volume, layout=traffic.layout, machine=machine) for volume in sent])
     slowest = max(ranks, key=lambda sent: sum(each.seconds for each in sent))
     axes = dict.fromkeys(each.axis for each in slowest)
     return tuple(
-        _axis_time([each for each in slowest if each.axis == axis], hidden=hides.behind(axis, traffic.layout))
+        _axis_time(
+            [each for each in slowest if each.axis == axis],
+            traffic=traffic,
+            hides=hides,
+            contention=machine.kernels.contention,
+        )
         for axis in axes
     )
 
 
-def _axis_time(sent: Sequence[Transfer], *, hidden: float) -> AxisTime:
+def _axis_time(sent: Sequence[Transfer], *, traffic: Traffic, hides: _Hides, contention: float) -> AxisTime:
     seconds, tiers = sum(each.seconds for each in sent), list(Tier)
     longest = max(sent, key=lambda each: each.seconds)
+    exposed = hides.exposed(longest.axis, sent, traffic)
     return AxisTime(
         axis=longest.axis,
         tier=max((each.tier for each in sent), key=tiers.index),
         algorithm=longest.algorithm,
         seconds=seconds,
-        exposed_seconds=max(seconds - hidden, 0.0),
+        exposed_seconds=exposed + contention * (seconds - exposed),
     )
 
 

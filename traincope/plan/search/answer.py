@@ -1,20 +1,22 @@
 """The answer of `plan search`: the object that `--format json` prints, and that the text and the pages show."""
 
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypedDict
 
+from traincope.plan.layout.families import LEVEL
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.memory import LEFT_OUT
-from traincope.plan.layout.roofline import operators
+from traincope.plan.layout.operators import Kind, is_repeated, operators
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
-from traincope.plan.search.caveats import caveats, checked
-from traincope.plan.search.clusters import Cluster, Constants
+from traincope.plan.search.caveats import caveats, checked, interval
+from traincope.plan.search.clusters import Cluster
 from traincope.plan.search.collectives import Curve, curves
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
 from traincope.plan.search.rates import MeasuredLink
-from traincope.plan.search.search import Candidate, Found
+from traincope.plan.search.search import FLASH, Candidate, Found
 from traincope.units import duration, flops, gigabytes_per_second
 
 NUM_COMPARED = 3
@@ -40,19 +42,42 @@ class Memory(TypedDict):
     activations: int
 
 
+class Interval(TypedDict):
+    """Step times between which a step is expected to lie with probability `level`."""
+
+    level: float
+    low_seconds: float
+    """With software and a cluster like those of the published trainings; so is `high_seconds`."""
+    high_seconds: float
+    other_low_seconds: float
+    """With other software or another kind of cluster; so is `other_high_seconds`."""
+    other_high_seconds: float
+
+
 class Operator(TypedDict):
-    """Products of one kind in a microbatch's forward."""
+    """Operators of one kind in a microbatch."""
 
     name: str
+    kind: str
+    """product, attention or memory: what limits it."""
     count: int
     """Times in the forward of all blocks."""
     flops: float
-    """FLOPs of one of them on one rank."""
+    """FLOPs of one of them in forward on one rank."""
     moved_bytes: float
     intensity: float
     """FLOPs per byte."""
     least_seconds: float
-    """Lower bound by the peak and by the memory's bandwidth."""
+    """Lower bound of one forward by the peak and by the memory's bandwidth."""
+    forward_seconds: float
+    """Expected time of one forward; so is `backward_seconds` of one backward."""
+    backward_seconds: float
+    step_seconds: float
+    """Time of all of them in a step with recomputation, mean of the ranks of a pipeline."""
+    reached_ratio: float
+    """Lower bound over expected time of one forward."""
+    constants: str
+    """Constants that the expected time stands on."""
 
 
 class Ranked(TypedDict):
@@ -74,6 +99,8 @@ class Ranked(TypedDict):
     """Memory of the fullest rank."""
     memory: Memory
     step_seconds: float
+    interval: Interval | None
+    """None if no published training covers the layout."""
     mfu: float
     bubble_ratio: float
     tokens_per_second: float
@@ -145,6 +172,8 @@ class Answer(TypedDict):
     """Time of an all-reduce over the message's size, for each tier of links."""
     constants: dict[str, float]
     """Constants that are fitted, not printed by a data sheet."""
+    constants_source: str
+    """Trainings on which they are fitted."""
     measured: str | None
     """Measured rates in place of those of data sheets, in words; null without `--like`."""
     convention: str
@@ -152,14 +181,18 @@ class Answer(TypedDict):
     sources: list[str]
 
 
+CONSTANTS_OF = {
+    Kind.PRODUCT: ("product", "depth", "copies"),
+    Kind.ATTENTION: ("attention", "attention_head", "attention_tokens"),
+    Kind.MEMORY: ("copies",),
+}
+"""What limits an operator -> the constants of `layout.kernels` that its time stands on."""
 CONVENTION = "which counts the half of attention that a causal mask leaves"
 
 
-def to_answer(
-    found: Found, *, shape: Transformer, cluster: Cluster, batch: int, job: Job, constants: Constants
-) -> Answer:
-    accelerator, machine = cluster.accelerator, cluster.machine(constants)
-    sheet = replace(cluster, rates=None).machine(constants)
+def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int, job: Job) -> Answer:
+    accelerator, machine = cluster.accelerator, cluster.machine()
+    sheet = replace(cluster, rates=None).machine()
     return Answer(
         gpu=accelerator.spec.name,
         gpus=cluster.gpus,
@@ -170,7 +203,7 @@ def to_answer(
         sequence=shape.sequence,
         batch=batch,
         tokens=job.tokens,
-        ranked=[_ranked(each, job, shape=shape, sheet=sheet) for each in found.ranked],
+        ranked=[_ranked(each, job, shape=shape, cluster=cluster) for each in found.ranked],
         num_fitting=found.num_fitting,
         checked=checked(measured=cluster.rates is not None),
         caveats=list(
@@ -190,7 +223,8 @@ def to_answer(
         rejected=dict(found.rejected),
         smallest=_smallest(found),
         collectives=curves(machine, ranks=cluster.gpus),
-        constants={each.name: getattr(machine, each.name) for each in fields(Constants)},
+        constants=fitted_constants(machine),
+        constants_source=accelerator.family.source,
         measured=_measured(cluster),
         convention=CONVENTION,
         left_out=LEFT_OUT,
@@ -215,7 +249,7 @@ def _link(link: MeasuredLink | None) -> str:
     return f"{'at least ' if link.is_lower_bound else ''}{rate} GB/s and {step} per step of a ring"
 
 
-def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machine) -> Ranked:
+def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, cluster: Cluster) -> Ranked:
     layout, predicted = candidate.layout, candidate.prediction
     fullest = max(predicted.memory, key=lambda rank: rank.total)
     whole = outcome(predicted, job)
@@ -239,6 +273,7 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machin
             activations=fullest.activations,
         ),
         step_seconds=predicted.expected_seconds,
+        interval=_interval(candidate, shape=shape, cluster=cluster),
         mfu=predicted.expected_mfu,
         bubble_ratio=predicted.bubble_ratio,
         tokens_per_second=predicted.tokens_per_step / predicted.expected_seconds,
@@ -253,17 +288,7 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machin
             )
             for each in predicted.axes
         ],
-        operators=[
-            Operator(
-                name=each.name,
-                count=each.count,
-                flops=each.flops,
-                moved_bytes=each.moved_bytes,
-                intensity=each.intensity,
-                least_seconds=each.least_seconds(sheet),
-            )
-            for each in operators(shape, layout=layout, precision=Precision())
-        ],
+        operators=list(_operators(candidate, shape=shape, cluster=cluster)),
         days=whole.days,
         goodput_ratio=whole.goodput_ratio,
         elapsed_days=whole.elapsed_days,
@@ -273,6 +298,56 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, sheet: Machin
         money=whole.money,
         energy_mwh=whole.energy_mwh,
     )
+
+
+def _interval(candidate: Candidate, *, shape: Transformer, cluster: Cluster) -> Interval | None:
+    factors = interval(
+        candidate.layout,
+        cluster.accelerator,
+        experts=shape.experts is not None,
+        measured=cluster.rates is not None,
+    )
+    if factors is None:
+        return None
+    expected, (like, other) = candidate.prediction.expected_seconds, factors
+    return Interval(
+        level=LEVEL,
+        low_seconds=expected / like,
+        high_seconds=expected * like,
+        other_low_seconds=expected / other,
+        other_high_seconds=expected * other,
+    )
+
+
+def _operators(candidate: Candidate, *, shape: Transformer, cluster: Cluster) -> Iterator[Operator]:
+    layout, policy = candidate.layout, FLASH.with_recompute(candidate.recompute)
+    machine, sheet = cluster.machine(), replace(cluster, rates=None).machine()
+    precision = Precision()
+    for each in operators(shape, layout=layout, precision=precision, policy=policy, causal_half=policy.flash):
+        forward, backward = each.forward_seconds(machine), each.backward_seconds(machine)
+        again = forward if is_repeated(each, policy) else 0.0
+        least = each.least_seconds(sheet)
+        yield Operator(
+            name=each.name,
+            kind=each.kind.value,
+            count=each.count,
+            flops=each.flops,
+            moved_bytes=each.moved_bytes,
+            intensity=each.intensity,
+            least_seconds=least,
+            forward_seconds=forward,
+            backward_seconds=backward,
+            step_seconds=(forward + again + backward) * each.count * layout.microbatches / layout.pp,
+            reached_ratio=least / forward if forward else 0.0,
+            constants=", ".join(f"{name} {getattr(machine.kernels, name):.3g}" for name in CONSTANTS_OF[each.kind]),
+        )
+
+
+def fitted_constants(machine: Machine) -> dict[str, float]:
+    """Constants of the kernels and the links by name."""
+    names = dict.fromkeys(name for of_kind in CONSTANTS_OF.values() for name in of_kind)
+    kernels = {name: float(getattr(machine.kernels, name)) for name in (*names, "unhidden", "contention")}
+    return {**kernels, "link_share": machine.link_share, "network_share": machine.network_share}
 
 
 def _comparison(place: int, winner: Candidate, other: Candidate) -> Comparison:

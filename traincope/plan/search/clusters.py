@@ -4,12 +4,13 @@ Rates of links are per device and in one direction. A vendor's figure for both d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
 from traincope.errors import UsageError
 from traincope.plan.hardware import HardwareSpec, find_hardware
+from traincope.plan.layout.families import AMPERE, BLACKWELL, CDNA3, H200, HOPPER, SYSTOLIC, Family
 from traincope.plan.layout.machine import Machine
 from traincope.plan.search.rates import MeasuredRates
 
@@ -21,29 +22,11 @@ NODE_LATENCY_SECONDS, NETWORK_LATENCY_SECONDS = 3.4e-6, 14e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
-    """Constants that no data sheet prints."""
-
-    efficiency: float
-    """Share of peak that matrix products reach."""
-    accesses: float
-    """Times that other operations move each byte of activations."""
-    link_share: float
-    """Share of the links' rates that collectives reach."""
-
-    def applied(self, machine: Machine) -> Machine:
-        return replace(machine, efficiency=self.efficiency, accesses=self.accesses, link_share=self.link_share)
-
-
-FITTED = Constants(efficiency=0.767, accesses=8.00, link_share=0.495)
-"""Constants fitted on published trainings: `make truth-plan` prints the fit, and its error on each row left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """One device and its links."""
 
     spec: HardwareSpec
+    family: Family
     memory_gib: int
     domain: int
     """Devices of one link domain: an NVLink node, a slice of TPUs."""
@@ -85,6 +68,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
     {
         "a100": Accelerator(
             spec=_listed("NVIDIA A100-SXM4-80GB"),
+            family=AMPERE,
             memory_gib=80,
             domain=8,
             domain_gb=300,
@@ -94,6 +78,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "h100": Accelerator(
             spec=_listed("NVIDIA H100 80GB HBM3"),
+            family=HOPPER,
             memory_gib=80,
             domain=8,
             domain_gb=450,
@@ -103,6 +88,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "h200": Accelerator(
             spec=_listed("NVIDIA H200"),
+            family=H200,
             memory_gib=140,
             domain=8,
             domain_gb=450,
@@ -112,6 +98,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "b200": Accelerator(
             spec=_listed("NVIDIA B200"),
+            family=BLACKWELL,
             memory_gib=179,
             domain=8,
             domain_gb=900,
@@ -121,6 +108,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "mi300x": Accelerator(
             spec=_listed("AMD Instinct MI300X"),
+            family=CDNA3,
             memory_gib=192,
             domain=8,
             domain_gb=448,
@@ -131,6 +119,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "tpu-v5p": Accelerator(
             spec=_other("TPU v5p", bf16=459, fp8=459, fp32=None, memory_gb=2765, source=V5P),
+            family=SYSTOLIC,
             memory_gib=95,
             domain=6144,
             domain_gb=600,
@@ -142,6 +131,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
         ),
         "trainium2": Accelerator(
             spec=_other("Trainium2", bf16=667, fp8=1299, fp32=181, memory_gb=2900, source=TRN2),
+            family=SYSTOLIC,
             memory_gib=96,
             domain=16,
             domain_gb=512,
@@ -209,7 +199,7 @@ class Cluster:
         """Memory of a device that a layout may fill."""
         return int(self.accelerator.memory_gib * GIB * (1 - self.reserve))
 
-    def machine(self, constants: Constants = FITTED) -> Machine:
+    def machine(self) -> Machine:
         """Rates of one device of the cluster."""
         accelerator = self.accelerator
         spec, ranks = accelerator.spec, self.domain or accelerator.domain
@@ -227,8 +217,6 @@ class Cluster:
             network_latency_seconds=NETWORK_LATENCY_SECONDS,
             pod_ranks=self.pod,
             spine_share=1 / self.oversubscription,
-            efficiency=constants.efficiency,
-            accesses=constants.accesses,
-            link_share=constants.link_share,
         )
-        return machine if self.rates is None else self.rates.applied(machine)
+        fitted = accelerator.family.applied(machine)
+        return fitted if self.rates is None else self.rates.applied(fitted)

@@ -4,20 +4,36 @@ from collections.abc import Mapping
 
 from traincope.plan.layout.prediction import Prediction
 
-KERNELS, RECOMPUTE, OTHER, BUBBLE = "matrix products", "recomputation", "other operations", "bubble"
-HOST = "host and data"
+KERNELS, RECOMPUTE, OTHER, BUBBLE = "products and attention", "recomputation", "other operators", "bubble"
+LAUNCHES, ENDS, COPIES, OPTIMIZER, HOST = (
+    "launches",
+    "ends of the pipeline",
+    "copies and sums",
+    "optimizer",
+    "host and data",
+)
 
 
 def parts(prediction: Prediction) -> Mapping[str, float]:
-    """Part -> seconds of the expected step. They sum to `expected_seconds`."""
-    return {
+    """Part -> seconds of the expected step. They sum to `expected_seconds`.
+
+    Recomputation has products and attention; that of other operators is with them.
+    """
+    often = {
         KERNELS: prediction.kernel_seconds - prediction.recompute_seconds,
         RECOMPUTE: prediction.recompute_seconds,
         OTHER: prediction.pointwise_seconds,
         BUBBLE: prediction.bubble_seconds,
         **{f"exposed {each.axis}": each.exposed_seconds for each in prediction.axes},
-        **({HOST: prediction.host_seconds} if prediction.host_seconds else {}),
     }
+    rarely = {
+        LAUNCHES: prediction.launch_seconds,
+        ENDS: prediction.ends_seconds,
+        COPIES: prediction.copy_seconds,
+        OPTIMIZER: prediction.optimizer_seconds,
+        HOST: prediction.host_seconds,
+    }
+    return {**often, **{part: seconds for part, seconds in rarely.items() if seconds}}
 
 
 def differences(winner: Prediction, other: Prediction) -> Mapping[str, float]:

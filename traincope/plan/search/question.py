@@ -10,7 +10,7 @@ from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import read_model
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.answer import Answer, to_answer
-from traincope.plan.search.clusters import FITTED, Cluster, find_accelerator
+from traincope.plan.search.clusters import Cluster, find_accelerator
 from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job
 from traincope.plan.search.rates import MeasuredRates
 from traincope.plan.search.search import Found, search
@@ -145,5 +145,4 @@ def answer(question: Question, found: Found, *, rates: MeasuredRates | None = No
         cluster=replace(question.cluster, rates=rates),
         batch=question.batch,
         job=question.job(shape),
-        constants=FITTED,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from traincope.errors import UsageError
 from traincope.plan.layout.bus import ring_passes
+from traincope.plan.layout.kernels import STREAMING, Kernels, uniform
 from traincope.plan.layout.machine import Machine
 
 REDUCTION = "all_reduce"
@@ -50,18 +51,22 @@ class MeasuredRates:
         """The machine with these rates. Raises UsageError for a rate above the peak."""
         rates: dict[str, Any] = {
             "link_share": 1.0,
+            "network_share": 1.0,
             "streams": self.streams,
             "host_seconds": self.host_seconds,
         }
         if self.flops_per_second is not None:
-            rates["efficiency"] = self._efficiency(machine)
+            rates["kernels"] = self._kernels(machine)
         if self.holds_pointwise:
             rates["memory_bytes_per_second"] = None
         elif self.memory_bytes_per_second is not None:
-            rates["memory_bytes_per_second"] = self.memory_bytes_per_second
-        for name, link in (("node", self.node), ("network", self.network)):
+            rates["memory_bytes_per_second"] = self.memory_bytes_per_second / STREAMING
+        for name, link, share in (
+            ("node", self.node, machine.link_share),
+            ("network", self.network, machine.network_share),
+        ):
             if link is None:
-                rates[f"{name}_bytes_per_second"] = getattr(machine, f"{name}_bytes_per_second") * machine.link_share
+                rates[f"{name}_bytes_per_second"] = getattr(machine, f"{name}_bytes_per_second") * share
             else:
                 rates[f"{name}_bytes_per_second"] = link.bytes_per_second
                 rates[f"{name}_latency_seconds"] = link.latency_seconds
@@ -70,14 +75,16 @@ class MeasuredRates:
             rates["pair_bytes_per_second"] = pair if self.node is None else None
         return replace(machine, **rates)
 
-    def _efficiency(self, machine: Machine) -> float:
+    def _kernels(self, machine: Machine) -> Kernels:
+        """Kernels that reach the measured rate: all alike, or the family's with products of that rate."""
         assert self.flops_per_second is not None
         if self.flops_per_second > machine.peak_flops:
             raise UsageError(
                 f"{self.source} computes {self.flops_per_second:.3g} FLOP/s per rank, more than the peak of "
                 f"{machine.peak_flops:.3g}; name the GPU that it ran on with --gpu"
             )
-        return self.flops_per_second / machine.peak_flops
+        share = self.flops_per_second / machine.peak_flops
+        return uniform(share) if self.holds_pointwise else machine.kernels.with_product(share)
 
 
 def network_link(ring: MeasuredLink, hosts: Sequence[Hashable], *, node_latency_seconds: float | None) -> MeasuredLink:

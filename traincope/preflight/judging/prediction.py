@@ -5,6 +5,7 @@ from statistics import median
 
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.kernels import uniform
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.prediction import Prediction, predict
@@ -59,7 +60,7 @@ def measured_machine(measured: Measurements) -> Machine | None:
     hosts = [place.host for place in measured.places]
     return Machine(
         peak_flops=flops,
-        efficiency=1.0,
+        kernels=uniform(1.0),
         memory_bytes=UNLIMITED_BYTES,
         memory_bytes_per_second=memory,
         ranks_per_node=max(hosts.count(host) for host in hosts),

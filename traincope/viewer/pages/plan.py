@@ -30,7 +30,18 @@ SEARCHING_MS, RESTING_MS = 400, 3_000
 ENDED, RUNS = "ended", "runs"
 HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours", "price")
 AXIS_HEADS = ("axis of the chosen layout", "on the wire", "exposed", "links", "by")
-OPERATOR_HEADS = ("product", "times", "FLOPs", "bytes", "FLOPs per byte", "at least")
+OPERATOR_HEADS = (
+    "operator",
+    "times",
+    "FLOPs",
+    "bytes",
+    "FLOPs per byte",
+    "at least",
+    "expected",
+    "of the limit",
+    "in a step",
+    "constants",
+)
 GROUPS = {"Train": MODEL, "Filter": FILTERS, "Cost": JOB}
 """Rows of fields under their names."""
 NUM_REASONS = 8
@@ -315,6 +326,10 @@ def _operator(ranked: Ranked, at: int, row: int, value: Any) -> list[object]:
         value(*path, "moved_bytes", form="size"),
         value(*path, "intensity", form="mean"),
         value(*path, "least_seconds", form="seconds"),
+        value(*path, "forward_seconds", form="seconds"),
+        value(*path, "reached_ratio", form="share"),
+        value(*path, "step_seconds", form="seconds"),
+        ranked["operators"][row]["constants"],
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from traincope.errors import UsageError
 from traincope.figures.efficiency.plan import GIB
 from traincope.plan.layout.activations import ActivationPolicy
+from traincope.plan.layout.kernels import uniform
 from traincope.plan.layout.layout import ZERO_STAGES, Layout
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.prediction import Prediction, predict
@@ -198,7 +199,7 @@ def machine(chosen: Mapping[str, str]) -> Machine:
         ranks_per_node=_whole(chosen, "node"),
         node_bytes_per_second=_number(chosen, "inside") * 1e9,
         network_bytes_per_second=_number(chosen, "outside") * 1e9,
-        efficiency=_number(chosen, "reached") / 100,
+        kernels=uniform(_number(chosen, "reached") / 100),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from traincope.cli.answers import print_answer, write_answer
 from traincope.cli.plan.search.site import add_cluster, add_job
-from traincope.cli.plan.search.text import show
+from traincope.cli.plan.search.text import show, show_explained
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import ZERO_STAGES
@@ -42,6 +42,9 @@ class PlanSearch:
             metavar="RUN",
             help="take the rates that this run, or the JSON of `traincope preflight`, measured",
         )
+        parser.add_argument(
+            "--explain", action="store_true", help="also list the time of each operator of the fastest layout"
+        )
         parser.add_argument("--top", type=whole, default=10, metavar="N", help="layouts to list (default: 10)")
         parser.add_argument("--emit", type=Path, metavar="FILE", help="write the fastest layout for `traincope train`")
         parser.add_argument(
@@ -68,7 +71,7 @@ class PlanSearch:
 
             write_answer(page(answer), arguments.output)
         else:
-            print_answer(answer, show, format=arguments.format)
+            print_answer(answer, show_explained if arguments.explain else show, format=arguments.format)
         return 0
 
 

@@ -9,6 +9,7 @@ from traincope.plan.search.answer import Answer, Comparison, Ranked, axes
 from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, duration, money, share, size
 
+OPERATOR_HEADS = ("operator", "kind", "times", "forward", "backward", "of limit", "in a step")
 HEADS = ("layout", "schedule", "M x B", "memory", "step", "MFU")
 NUM_REASONS = 8
 NUM_PARTS = 3
@@ -33,6 +34,11 @@ def show(answer: Answer, console: Console) -> None:
     _print(console, rejected(answer))
 
 
+def show_explained(answer: Answer, console: Console) -> None:
+    show(answer, console)
+    explained(answer, console)
+
+
 def cells(ranked: Ranked) -> tuple[str, ...]:
     """One row under HEADS."""
     chunks = f" x {ranked['virtual']}" if ranked["virtual"] > 1 else ""
@@ -52,6 +58,7 @@ def winner(answer: Answer) -> Iterator[str]:
     best = answer["ranked"][0]
     shares = ", ".join(f"{part} {share(seconds / best['step_seconds'])}" for part, seconds in best["parts"].items())
     yield f"the fastest step: {shares}"
+    yield _interval(best)
     for caveat in answer["caveats"]:
         yield f"caveat: {caveat}"
     yield f"compared with {answer['checked']}"
@@ -70,6 +77,44 @@ def winner(answer: Answer) -> Iterator[str]:
         yield f"energy: at most {best['energy_mwh']:,.4g} MWh, at the power limit of all devices"
 
 
+def _interval(best: Ranked) -> str:
+    interval = best["interval"]
+    if interval is None:
+        return "no interval of the step is known: no published training covers it"
+    low, high, other_low, other_high = (
+        duration(interval[name] * SECOND_NS)
+        for name in ("low_seconds", "high_seconds", "other_low_seconds", "other_high_seconds")
+    )
+    return (
+        f"{share(interval['level'])} interval of the step: {low} to {high} with software like that of the published "
+        f"trainings, {other_low} to {other_high} with other software"
+    )
+
+
+def explained(answer: Answer, console: Console) -> None:
+    """The operators of the fastest layout, with the constants that their times stand on."""
+    if not answer["ranked"]:
+        return
+    best = answer["ranked"][0]
+    console.print("OPERATORS  of the fastest layout, on one rank", style="bold")
+    rows = table(*OPERATOR_HEADS)
+    for each in sorted(best["operators"], key=lambda each: -each["step_seconds"]):
+        rows.add_row(
+            f"    {each['name']}",
+            each["kind"],
+            f"{each['count']:,}",
+            duration(each["forward_seconds"] * SECOND_NS),
+            duration(each["backward_seconds"] * SECOND_NS),
+            share(each["reached_ratio"]),
+            duration(each["step_seconds"] * SECOND_NS),
+        )
+    console.print(Trimmed(rows), end="")
+    kinds = {each["kind"]: each["constants"] for each in best["operators"]}
+    lines = (f"{kind}: {constants}" for kind, constants in kinds.items())
+    sources = f"fitted on {answer['constants_source']}"
+    _print(console, iter(("of limit: least time by the data sheet over expected time", *lines, sources)))
+
+
 def why(answer: Answer) -> Iterator[str]:
     """Lines that compare the fastest layout with the next ones."""
     for comparison in answer["comparisons"]:
@@ -78,7 +123,7 @@ def why(answer: Answer) -> Iterator[str]:
     constants = ", ".join(f"{name} {value:g}" for name, value in answer["constants"].items())
     if answer["measured"] is not None:
         yield f"measured rates of {answer['measured']}"
-    yield f"fitted constants: {constants}; data sheets: {'; '.join(answer['sources'])}"
+    yield f"constants fitted on {answer['constants_source']}: {constants}; data sheets: {'; '.join(answer['sources'])}"
     yield f"memory excludes {answer['left_out']}"
 
 

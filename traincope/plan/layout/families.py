@@ -1,0 +1,92 @@
+"""Constants of families of devices that no data sheet prints: what kernels and links reach.
+
+`make truth-plan` fits them on published trainings on A100 and H100, and prints the fit. Each family has 11 of them, and
+those of `layout.kernels` that all share. The distances of the fit from what such devices are known to reach, and their
+sources, are in `tests/truth/formulas/fitting.py`.
+"""
+
+from dataclasses import dataclass, replace
+
+from traincope.plan.layout.kernels import Kernels
+from traincope.plan.layout.machine import Machine
+
+LEVEL = 0.8
+"""Share of held-out trainings whose step lies inside the interval of its prediction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Devices of one architecture."""
+
+    name: str
+    kernels: Kernels
+    link_share: float
+    """Share of the domain's links' rates that collectives reach."""
+    network_share: float
+    """Share of the network's rate that collectives reach."""
+    source: str = ""
+    """Trainings on which the constants are fitted."""
+    spread: float | None = None
+    """Half of the interval's width in logs, for software and clusters with other rows in the tables. None: no training
+    on such a device is known, so there is no interval."""
+    other_spread: float | None = None
+    """The same for software and clusters without any."""
+
+    def applied(self, machine: Machine) -> Machine:
+        return replace(machine, kernels=self.kernels, link_share=self.link_share, network_share=self.network_share)
+
+
+AMPERE = Family(
+    name="Ampere",
+    kernels=Kernels(
+        product=0.769,
+        depth=124,
+        processors=108,
+        attention=0.646,
+        attention_head=15.9,
+        attention_tokens=437,
+        triton=0.663,
+        copies=0.657,
+        unhidden=0.4,
+        contention=0.4,
+    ),
+    link_share=0.791,
+    network_share=0.787,
+    source="56 published trainings on A100",
+    spread=0.068,
+    other_spread=0.075,
+)
+HOPPER = Family(
+    name="Hopper",
+    kernels=Kernels(
+        product=0.691,
+        depth=249,
+        processors=132,
+        attention=0.597,
+        attention_head=15.0,
+        attention_tokens=669,
+        triton=0.365,
+        copies=0.645,
+        unhidden=0.302,
+        contention=0.381,
+    ),
+    link_share=0.816,
+    network_share=0.754,
+    source="73 published trainings on H100",
+    spread=0.059,
+    other_spread=0.109,
+)
+
+
+def like_hopper(name: str, *, processors: int | None) -> Family:
+    """A family without known trainings: Hopper's constants, as shares of its own rates, and no interval."""
+    kernels = replace(HOPPER.kernels, processors=processors)
+    return replace(
+        HOPPER, name=name, kernels=kernels, source=f"{HOPPER.source}, none on {name}", spread=None, other_spread=None
+    )
+
+
+H200 = like_hopper("H200", processors=132)
+BLACKWELL = like_hopper("Blackwell", processors=148)
+CDNA3 = like_hopper("CDNA 3", processors=304)
+SYSTOLIC = like_hopper("TPU and Trainium", processors=None)

@@ -1,0 +1,432 @@
+"""Operators of one microbatch on one rank: their FLOPs, their bytes, and the time that a device takes for them.
+
+A product takes at least FLOPs / peak, and at least bytes / memory bandwidth. Its intensity, FLOPs per byte, decides
+which of the two is longer: Williams et al. 2009, CACM 52(4). Each operand is read, and each result written, once. The
+time that kernels need is longer, by `layout.kernels`.
+
+Backward has two products for each: the gradient of the input, and that of the weights. Operators without products read
+and write each tensor once per kernel, in the fewest kernels that modules fuse.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from traincope.plan.layout.activations import MASK, ActivationPolicy
+from traincope.plan.layout.kernels import GAP_SECONDS
+from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.machine import Machine
+from traincope.plan.model.flops import Recompute
+from traincope.plan.model.precision import DTYPES, Precision
+from traincope.plan.model.transformer import Transformer
+
+FEED_FORWARD = "feed-forward"
+LOSS_ACCESSES = 14
+"""Bytes per logit that the loss reads and writes in forward, and again in backward: it casts them to fp32, and takes
+their maximum and the sum of their exponentials."""
+
+
+class Kind(StrEnum):
+    """What limits an operator."""
+
+    PRODUCT = "product"
+    ATTENTION = "attention"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Operators of one kind in one block, or at the ends of the model."""
+
+    name: str
+    kind: Kind = Kind.MEMORY
+    count: int
+    """Times in the forward of all blocks of the model."""
+    flops: float = 0.0
+    """FLOPs of one of them on one rank."""
+    moved_bytes: float
+    """Bytes that one of them reads and writes."""
+    backward_bytes: float = 0.0
+    """Bytes of its backward, unless it is a product."""
+    rows: float = 0.0
+    """`number` products of rows x inner and inner x outer; or attention over `rows` keys with heads `inner` wide."""
+    inner: float = 0.0
+    outer: float = 0.0
+    number: float = 1.0
+    triton: bool = False
+    again: Recompute = Recompute.FULL
+    """Recomputation that repeats it; NONE: no recomputation does."""
+    is_last: bool = False
+    """It is the last product of its block, whose output no backward needs."""
+    launches: tuple[int, int] = (1, 2)
+    """Kernels of forward and of backward."""
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.moved_bytes
+
+    def least_seconds(self, machine: Machine) -> float:
+        """Lower bound of the time of its forward."""
+        return max(self.flops / machine.peak_flops, self.moved_bytes * _seconds_per_byte(machine))
+
+    def forward_seconds(self, machine: Machine) -> float:
+        """Time of its forward."""
+        gaps = self.launches[0] * GAP_SECONDS if machine.kernels.launches else 0.0
+        return self._forward(machine) + gaps
+
+    def backward_seconds(self, machine: Machine) -> float:
+        """Time of its backward."""
+        gaps = self.launches[1] * GAP_SECONDS if machine.kernels.launches else 0.0
+        if self.kind is Kind.PRODUCT:
+            of_input = self._product(machine, self.rows, self.outer, self.inner)
+            of_weights = self._product(machine, self.inner, self.rows, self.outer)
+            return of_input + of_weights + gaps
+        if self.kind is Kind.ATTENTION:
+            return machine.kernels.attention_backward * self._forward(machine) + gaps
+        return self.backward_bytes * _seconds_per_byte(machine) / machine.kernels.copies + gaps
+
+    def _forward(self, machine: Machine) -> float:
+        if self.kind is Kind.PRODUCT:
+            return self._product(machine, self.rows, self.inner, self.outer)
+        if self.kind is Kind.ATTENTION:
+            return self.flops / (machine.peak_flops * self.attention_share(machine))
+        return self.moved_bytes * _seconds_per_byte(machine) / machine.kernels.copies
+
+    def attention_share(self, machine: Machine) -> float:
+        """Share of peak of fused attention."""
+        return machine.kernels.attention_share(self.rows, self.inner, triton=self.triton)
+
+    def _product(self, machine: Machine, rows: float, inner: float, outer: float) -> float:
+        share = machine.kernels.product_share(rows, inner, outer, number=self.number)
+        bytes_seconds = self.moved_bytes * _seconds_per_byte(machine) / machine.kernels.copies
+        return max(self.flops / (machine.peak_flops * share), bytes_seconds)
+
+
+def _seconds_per_byte(machine: Machine) -> float:
+    return 0.0 if machine.memory_bytes_per_second is None else 1 / machine.memory_bytes_per_second
+
+
+def operators(
+    shape: Transformer,
+    *,
+    layout: Layout,
+    precision: Precision,
+    policy: ActivationPolicy,
+    causal_half: bool = False,
+) -> tuple[Operator, ...]:
+    """Operators of a microbatch's forward on one rank: blocks first, then the ends of the model.
+
+    The FLOPs of all operators, times count and the ranks of tp and cp, are those of `model.flops` for one microbatch.
+    `causal_half`: attention computes the half that a causal mask leaves. The tokens of experts are spread evenly; an
+    expert's weights are read once.
+    """
+    return _operators(
+        shape,
+        micro_batch=layout.micro_batch,
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        stream_ranks=layout.stream_ranks,
+        element_bytes=DTYPES[precision.activations],
+        policy=policy,
+        causal_half=causal_half,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _operators(
+    shape: Transformer,
+    *,
+    micro_batch: int,
+    tp: int,
+    cp: int,
+    ep: int,
+    stream_ranks: int,
+    element_bytes: int,
+    policy: ActivationPolicy,
+    causal_half: bool,
+) -> tuple[Operator, ...]:
+    """Operators of a rank, computed once for all layouts that cut a microbatch equally."""
+    rank = _Rank(
+        shape=shape,
+        micro_batch=micro_batch,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        stream_ranks=stream_ranks,
+        element_bytes=element_bytes,
+        policy=policy,
+        causal_half=causal_half,
+    )
+    return (*rank.attention(), *rank.feed_forward(), *rank.experts(), *rank.stream(), *rank.ends())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """A rank's part of a microbatch."""
+
+    shape: Transformer
+    micro_batch: int
+    tp: int
+    cp: int
+    ep: int
+    stream_ranks: int
+    element_bytes: int
+    policy: ActivationPolicy
+    causal_half: bool
+
+    @property
+    def tokens(self) -> float:
+        return self.micro_batch * self.shape.sequence / self.cp
+
+    def attention(self) -> Iterator[Operator]:
+        shape, layers, tokens = self.shape, self.shape.layers, self.tokens
+        query, keys = shape.query_width / self.tp, shape.kv_width / self.tp
+        yield self._product("queries, keys, values", layers, shape.hidden, query + 2 * keys)
+        yield self._elementwise("positions", layers, 2 * tokens * (query + keys), 2 * tokens * (query + keys))
+        yield from self._fused_attention() if self.policy.flash else self._scores()
+        yield self._product("attention output", layers, query, shape.hidden)
+
+    def _fused_attention(self) -> Iterator[Operator]:
+        """Attention that never writes its probabilities."""
+        shape = self.shape
+        query, keys = shape.query_width / self.tp, shape.kv_width / self.tp
+        moved = self.element_bytes * (2 * self.tokens * query + 2 * self.micro_batch * shape.sequence * keys)
+        yield Operator(
+            name="attention",
+            kind=Kind.ATTENTION,
+            count=shape.layers,
+            flops=4 * self.tokens * shape.sequence * query / (2 if self.causal_half else 1),
+            moved_bytes=moved,
+            rows=shape.sequence / self.cp,
+            inner=shape.query_width / shape.heads,
+            triton=self.policy.triton,
+            again=Recompute.SELECTIVE,
+            launches=(1, 3),
+        )
+
+    def _scores(self) -> Iterator[Operator]:
+        """Attention that writes its scores: two batches of products, with the softmax and its dropout between them."""
+        shape = self.shape
+        width, heads = shape.query_width / shape.heads, self.micro_batch * shape.heads / self.tp
+        rows, keys = shape.sequence / self.cp, shape.sequence / (2 if self.causal_half else 1)
+        for name, inner, outer in (("scores", width, keys), ("mixing", keys, width)):
+            yield self._product(
+                name, shape.layers, inner, outer, rows=rows, number=heads, held=heads, again=Recompute.SELECTIVE
+            )
+        elements = rows * keys * heads
+        dropout = MASK / self.element_bytes if self.policy.dropout else 0
+        forward, backward = (2 + 2 + dropout, 3 + 2 + dropout) if self.policy.dropout else (2, 3)
+        yield self._elementwise(
+            "softmax", shape.layers, forward * elements, backward * elements, again=Recompute.SELECTIVE
+        )
+
+    def feed_forward(self) -> Iterator[Operator]:
+        dense = self.shape.layers - self.shape.expert_layers
+        if dense:
+            yield from self._mlp(FEED_FORWARD, dense, self.shape.ffn_width)
+
+    def experts(self) -> Iterator[Operator]:
+        experts, routed = self.shape.experts, self.shape.expert_layers
+        if experts is None or not routed:
+            return
+        yield self._product("router", routed, self.shape.hidden, experts.count / self.tp)
+        held = experts.count / self.ep
+        yield from self._mlp("experts", routed, experts.ffn, tokens=self.tokens * experts.top_k, held=held)
+        # Tokens are copied into the order of their experts, and back with their weights.
+        moved = 4 * self.tokens * experts.top_k * self.shape.hidden
+        yield self._elementwise("routing", routed, moved, moved)
+        if experts.shared_width:
+            yield from self._mlp("shared experts", routed, experts.shared_width)
+
+    def _mlp(
+        self, name: str, count: int, width: int, *, tokens: float | None = None, held: float = 1.0
+    ) -> Iterator[Operator]:
+        rows, gated, inner = self.tokens if tokens is None else tokens, self.shape.gated_mlp, width / self.tp
+        each = rows / held
+        first = (2 if gated else 1) * inner
+        yield self._product(f"{name}, first", count, self.shape.hidden, first, rows=each, number=held, held=held)
+        read, back = (3, 5) if gated else (2, 3)
+        yield self._elementwise(f"{name}, activation", count, read * rows * inner, back * rows * inner)
+        last = self._product(f"{name}, second", count, inner, self.shape.hidden, rows=each, number=held, held=held)
+        # The router's gradient needs the outputs of experts.
+        yield replace(last, is_last=name == FEED_FORWARD)
+
+    def stream(self) -> Iterator[Operator]:
+        """Norms and residuals of the residual stream, which sequence parallelism splits."""
+        layers, numbers = self.shape.layers, self.tokens * self.shape.hidden / self.stream_ranks
+        mask = 2 * MASK / self.element_bytes if self.policy.dropout else 0
+        yield self._elementwise("norms", layers, 4 * numbers, 6 * numbers, launches=(2, 4))
+        yield self._elementwise("residuals", layers, (6 + mask) * numbers, (6 + 2 * mask) * numbers, launches=(2, 2))
+
+    def ends(self) -> Iterator[Operator]:
+        """Embedding, logits and loss."""
+        hidden, vocabulary = self.shape.hidden, self.shape.vocabulary / self.tp
+        numbers = self.tokens * hidden
+        yield self._elementwise("embedding", 1, 2 * numbers, 4 * numbers, again=Recompute.NONE)
+        yield self._product("logits", 1, hidden, vocabulary, again=Recompute.NONE)
+        moved = LOSS_ACCESSES * self.tokens * vocabulary / self.element_bytes
+        yield self._elementwise("loss", 1, moved, moved, again=Recompute.NONE, launches=(4, 4))
+
+    def _product(
+        self,
+        name: str,
+        count: int,
+        inner: float,
+        outer: float,
+        *,
+        rows: float | None = None,
+        number: float = 1.0,
+        held: float = 1.0,
+        again: Recompute = Recompute.FULL,
+    ) -> Operator:
+        """`number` products of rows x inner and inner x outer; `held` matrices of weights are read."""
+        rows = self.tokens if rows is None else rows
+        moved = number * (rows * inner + rows * outer) + held * inner * outer
+        return Operator(
+            name=name,
+            kind=Kind.PRODUCT,
+            count=count,
+            flops=2 * number * rows * inner * outer,
+            moved_bytes=self.element_bytes * moved,
+            rows=rows,
+            inner=inner,
+            outer=outer,
+            number=number,
+            again=again,
+        )
+
+    def _elementwise(
+        self,
+        name: str,
+        count: int,
+        forward: float,
+        backward: float,
+        *,
+        again: Recompute = Recompute.FULL,
+        launches: tuple[int, int] = (1, 1),
+    ) -> Operator:
+        """Operators without products, by the numbers that they read and write."""
+        return Operator(
+            name=name,
+            count=count,
+            moved_bytes=self.element_bytes * forward,
+            backward_bytes=self.element_bytes * backward,
+            again=again,
+            launches=launches,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Seconds of a microbatch on one rank, if that rank had all blocks and both ends of the model."""
+
+    products: float
+    """Forward and backward of products and of attention."""
+    memory: float
+    """Forward and backward of the other operators."""
+    again: float
+    """Products and attention of recomputation."""
+    again_memory: float
+    """Other operators of recomputation."""
+    forward: float
+    """Forward of all operators."""
+    attention: float
+    """Forward and backward of attention, with its recomputation."""
+    ends: float
+    """Forward and backward of embedding, logits and loss."""
+    launches: int
+    """Kernels of all blocks and ends."""
+
+    @property
+    def total(self) -> float:
+        return self.products + self.memory + self.again + self.again_memory
+
+
+def work(
+    shape: Transformer,
+    *,
+    layout: Layout,
+    precision: Precision,
+    policy: ActivationPolicy,
+    machine: Machine,
+    causal_half: bool = False,
+) -> Work:
+    """Time of a microbatch's operators, with the recomputation of `policy`. Arguments as in `operators`."""
+    return _work(
+        shape,
+        micro_batch=layout.micro_batch,
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        stream_ranks=layout.stream_ranks,
+        element_bytes=DTYPES[precision.activations],
+        policy=policy,
+        machine=machine,
+        causal_half=causal_half,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _work(
+    shape: Transformer,
+    *,
+    micro_batch: int,
+    tp: int,
+    cp: int,
+    ep: int,
+    stream_ranks: int,
+    element_bytes: int,
+    policy: ActivationPolicy,
+    machine: Machine,
+    causal_half: bool,
+) -> Work:
+    done = _operators(
+        shape,
+        micro_batch=micro_batch,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        stream_ranks=stream_ranks,
+        element_bytes=element_bytes,
+        policy=policy,
+        causal_half=causal_half,
+    )
+    products = memory = again = again_memory = forward = attention = ends = 0.0
+    launches = 0
+    for each in done:
+        ahead, back = each.forward_seconds(machine) * each.count, each.backward_seconds(machine) * each.count
+        repeated = ahead if is_repeated(each, policy) else 0.0
+        forward += ahead
+        launches += each.count * (sum(each.launches) + (each.launches[0] if repeated else 0))
+        if each.kind is Kind.MEMORY:
+            memory += ahead + back
+            again_memory += repeated
+        else:
+            products += ahead + back
+            again += repeated
+        if each.again is Recompute.SELECTIVE:
+            attention += ahead + back + repeated
+        if each.again is Recompute.NONE:
+            ends += ahead + back
+    return Work(
+        products=products,
+        memory=memory,
+        again=again,
+        again_memory=again_memory,
+        forward=forward,
+        attention=attention,
+        ends=ends,
+        launches=launches,
+    )
+
+
+def is_repeated(operator: Operator, policy: ActivationPolicy) -> bool:
+    """Whether recomputation repeats the operator's forward."""
+    if operator.again is Recompute.NONE or policy.recompute is Recompute.NONE:
+        return False
+    if policy.recompute is Recompute.SELECTIVE:
+        return operator.again is Recompute.SELECTIVE
+    return not (operator.is_last and policy.early_stop)
