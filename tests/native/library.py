@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -20,16 +20,11 @@ def why_missing() -> str:
 needs_library = pytest.mark.skipif(bool(why_missing()), reason=f"{why_missing()} ({BUILD})")
 
 
-def use_native(native: bool) -> None:
-    """Choose the recorder of the next run of this process."""
-    os.environ[VARIABLE] = Use.REQUIRE if native else Use.OFF
-
-
 @contextmanager
-def python_hooks() -> Iterator[None]:
-    """Let the Python hooks record in this process: the test is about them."""
+def using(*, native: bool) -> Iterator[None]:
+    """Let the native recorder record in this process, or the Python hooks."""
     before = os.environ.get(VARIABLE)
-    use_native(False)
+    os.environ[VARIABLE] = Use.REQUIRE if native else Use.OFF
     try:
         yield
     finally:
@@ -37,3 +32,8 @@ def python_hooks() -> Iterator[None]:
             os.environ.pop(VARIABLE, None)
         else:
             os.environ[VARIABLE] = before
+
+
+def python_hooks() -> AbstractContextManager[None]:
+    """Let the Python hooks record in this process: the test is about them."""
+    return using(native=False)

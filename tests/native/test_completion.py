@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import make_model
-from tests.native.library import needs_library, use_native
+from tests.native.library import needs_library, using
 from traincope.events import Kind
 from traincope.store import RankRecords, read_run
 
@@ -28,9 +28,9 @@ def of_kind(rank: RankRecords, kind: Kind) -> NDArray[np.void]:
     return records[records["kind"] == kind]
 
 
+@using(native=True)
 def waited_for_late(directory: str) -> tuple[int, int]:
     """Return when this rank joined, and an instant after the completion and long before the wait."""
-    use_native(True)
     with traincope.run(directory, budget=None, agent=False) as run:
         run.step()
         dist.barrier()
@@ -45,7 +45,6 @@ def waited_for_late(directory: str) -> tuple[int, int]:
         complete_ns = time.monotonic_ns()
         time.sleep(WAIT_SECONDS)
         work.wait()
-    use_native(False)
     return joined_ns, complete_ns
 
 
@@ -56,9 +55,9 @@ def test_a_collective_that_is_waited_for_late_ends_when_it_was_complete(two_rank
         assert joined_ns < collective["end_ns"] < complete_ns < stall["start_ns"]
 
 
+@using(native=True)
 def train_ddp(directory: str) -> int:
     """Train with a bucket per layer. Returns an instant late in the last backward, before its last bucket."""
-    use_native(True)
     instants = []
     model = DistributedDataParallel(make_model(), process_group=dist.new_group(), bucket_cap_mb=0.001)
 
@@ -72,7 +71,6 @@ def train_ddp(directory: str) -> int:
                 model.module[0].weight.register_hook(wait)
             model(torch.ones(4, 32)).sum().backward()
             run.step()
-    use_native(False)
     return instants[0]
 
 
@@ -86,15 +84,14 @@ def test_a_bucket_that_only_cpp_waits_for_ends_while_the_backward_goes_on(two_ra
         assert late_ns < last["start_ns"] < last["end_ns"] <= stall["end_ns"]
 
 
+@using(native=True)
 def end_before_completion(directory: str) -> None:
     """The run ends while a collective is under way: a thread of rank 1 joins it afterwards."""
-    use_native(True)
     tensor, group = torch.ones(4), dist.new_group()
     with traincope.run(directory, budget=None, agent=False) as run:
         run.step()
         dist.all_reduce(torch.ones(1), group=group)
         work = dist.all_reduce(tensor, group=group, async_op=True) if dist.get_rank() == 0 else None
-    use_native(False)
     dist.barrier()
     if work is None:
         threading.Thread(target=dist.all_reduce, args=(tensor,), kwargs={"group": group}).start()

@@ -4,7 +4,8 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 import traincope
 from tests.faults.victims.victims import Victims
-from tests.native.library import needs_library, use_native
+from tests.native.library import needs_library, using
 from traincope.events import OPEN, Flag, Kind
 from traincope.record.segments import writer
 from traincope.store import RankRecords, read_run
@@ -26,9 +27,13 @@ NUM_INTERRUPTIONS = 300
 CODE = 7
 
 
-def started(out: str):  # type: ignore[no-untyped-def]
-    use_native(True)
-    return traincope.run(out, budget=None, agent=False) if out else nullcontext()
+@contextmanager
+def started(out: str) -> Iterator[traincope.Run | None]:
+    if not out:
+        yield None
+        return
+    with using(native=True), traincope.run(out, budget=None, agent=False) as run:
+        yield run
 
 
 def only_rank(path: Path) -> RankRecords:
@@ -192,3 +197,90 @@ def test_threads_may_issue_collectives_while_the_run_ends(victims: Victims, tmp_
             assert sequences.tolist() == list(range(len(sequences)))
         assert (records["flags"] & Flag.RAISED == 0).all()
     assert 0 < sum(map(len, threads)) <= ended.result
+
+
+def cut_segments(out: str) -> list[float]:
+    """The file under the records becomes empty, again and again, while collectives are recorded and under way."""
+    writer.CAPACITY = 100
+    alone()
+    results = []
+    with started(out) as run:
+        for number in range(300):
+            if number % 30 == 29 and out:
+                for path in Path(out).rglob("*.seg"):
+                    os.truncate(path, 0)
+            tensor = torch.full((1,), float(number))
+            work = dist.all_reduce(tensor, async_op=True)
+            dist.all_reduce(tensor)
+            assert work is not None
+            work.wait()
+            results.append(tensor.item())
+        if run is not None:
+            run.step()
+    return results
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="modes keep other users from cutting a segment")
+def test_a_segment_that_is_cut_costs_records_only(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(cut_segments, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, [float(number) for number in range(300)]), ended.err
+    rank = only_rank(tmp_path / "run")
+    assert rank.dropped > 0
+    assert 0 < len(of_kind(rank, Kind.COLLECTIVE)) < 600
+
+
+def use_groups_in_forks(out: str) -> list[int]:
+    """Groups come and go, and children of the loop communicate and fork a loader's workers."""
+    alone()
+    codes = []
+    with started(out) as run:
+        for number in range(60):
+            group = dist.new_group([0])
+            dist.all_reduce(torch.ones(1), group=group)
+            left = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+            dist.destroy_process_group(group)
+            del group, left
+            if number % 20 == 10:
+                codes.append(communicate_in_a_child())
+        if run is not None:
+            run.step()
+    return codes
+
+
+def communicate_in_a_child() -> int:
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    group = dist.new_group([0])  # the threads of the parent's groups are not here
+    dist.all_reduce(torch.ones(1), group=group)
+    for _ in torch.utils.data.DataLoader(range(8), num_workers=1):  # type: ignore[arg-type, var-annotated]
+        dist.all_reduce(torch.ones(1), group=group)
+    os._exit(CODE)
+
+
+def test_groups_that_go_and_children_that_communicate(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(use_groups_in_forks, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, [CODE] * 3, "")
+    assert len(of_kind(only_rank(tmp_path / "run"), Kind.COLLECTIVE)) == 120
+
+
+def wait_in_another_run(out: str) -> None:
+    """A work of the first run is waited for in the second one, and one of the second after it."""
+    alone()
+    works = []
+    for number in range(2):
+        with started(f"{out}-{number}") as run:
+            works.append(dist.all_reduce(torch.ones(1), async_op=True))
+            if number:
+                works[0].wait()  # type: ignore[union-attr]
+            if run is not None:
+                run.step()
+    works[1].wait()  # type: ignore[union-attr]
+
+
+def test_a_work_that_outlives_its_run_is_no_stall_of_another(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(wait_in_another_run, tmp_path / "run")
+    assert (ended.code, ended.err) == (0, "")
+    for number in range(2):
+        rank = only_rank(tmp_path / f"run-{number}")
+        assert (len(of_kind(rank, Kind.COLLECTIVE)), len(of_kind(rank, Kind.STALL))) == (1, 0)

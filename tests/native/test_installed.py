@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 import traincope
-from tests.native.library import needs_library, use_native
+from tests.native.library import needs_library, using
+from traincope.doctor.finding import State
 from traincope.doctor.native import examine_native
 from traincope.errors import MissingDependencyError
 from traincope.events import Kind
@@ -19,7 +20,9 @@ from traincope.native.installed import CACHE_VARIABLE, VARIABLE, check, find_lib
 from traincope.record.instrumentation.dispatcher import KEY
 from traincope.record.instrumentation.torch_private import live_kernel
 from traincope.record.segments import native_place
+from traincope.report.run_list import list_runs
 from traincope.store import read_run
+from traincope.timeline.observation import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -98,10 +101,19 @@ def test_without_a_compiler_nothing_is_built(tmp_path: Path, monkeypatch: pytest
         build.compile_library(tmp_path / "library.so")
 
 
-@pytest.mark.parametrize("value", ["", "auto", "off", "other"])
-def test_only_require_uses_the_library(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv(VARIABLE, value)
-    assert installed.resolved_use() is not installed.Use.REQUIRE
+def test_another_build_of_the_same_release_needs_another_library(
+    published: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A torch whose library has another size, or none in its package."""
+    (tmp_path / "lib").mkdir()
+    for name in installed.TORCH_LIBRARIES:
+        (tmp_path / "lib" / name).write_bytes(b"another")
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+    installed.library_name.cache_clear()
+    assert library_name() != published.name
+    (tmp_path / "lib" / installed.TORCH_LIBRARIES[0]).unlink()
+    assert find_library().why == "this torch has its libraries in another place than its package"
+    installed.library_name.cache_clear()
 
 
 def test_functions_of_python_keep_their_types_for_every_other_library() -> None:
@@ -123,16 +135,50 @@ def test_with_a_library_that_cannot_be_loaded_the_python_hooks_record(tmp_path: 
     assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() == 1
 
 
-def test_without_a_library_the_python_hooks_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("value", "why", "is_logged"),
+    [
+        ("", "it is not built for this torch (traincope doctor --build-native)", False),
+        ("auto", "it is not built for this torch (traincope doctor --build-native)", False),
+        ("off", "TRAINCOPE_NATIVE=off", False),
+        ("require", "it is not built for this torch (traincope doctor --build-native)", True),
+    ],
+)
+def test_without_a_library_the_python_hooks_record(
+    value: str,
+    why: str,
+    is_logged: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, value)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     with traincope.run(tmp_path / "run", agent=False):
         dist.all_reduce(torch.ones(1))
     dist.destroy_process_group()
     (rank,) = read_run(tmp_path / "run").ranks
     assert (rank.thread("main")["kind"] == Kind.COLLECTIVE).sum() == 1
-    assert rank.info.probes["native"].startswith("off: it is not built for this torch")
-    (line,) = (record.getMessage() for record in caplog.records if "native recorder" in record.getMessage())
-    assert "the Python hooks record collectives" in line
+    assert rank.info.probes["native"] == f"off: {why}"
+    assert ("native recorder" in caplog.text) == is_logged
+    assert examine_native().state is (State.BAD if is_logged else State.OK)
+    assert why in examine_native().fact
+    (listed,) = list_runs(tmp_path)
+    assert (listed.recorder, listed.why_python) == (Recorder.PYTHON, why)
+
+
+@needs_library
+@pytest.mark.parametrize("value", ["", "auto", "require"])
+def test_a_library_that_is_built_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv(VARIABLE, value)
+    assert examine_native().fact == f"on: {find_library().path}"
+    with traincope.run(tmp_path / "run", agent=False):
+        pass
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert rank.info.probes["native"] == "on"
+    (listed,) = list_runs(tmp_path)
+    assert (listed.recorder, listed.why_python) == (Recorder.NATIVE, None)
 
 
 @needs_library
@@ -142,8 +188,7 @@ def test_the_operators_are_as_before_after_each_run(tmp_path: Path, monkeypatch:
     before = [live_kernel(operator, KEY) for operator in operators]
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     for number in range(3):
-        use_native(True)
-        with traincope.run(tmp_path / str(number), agent=False):
+        with using(native=True), traincope.run(tmp_path / str(number), agent=False):
             assert [live_kernel(operator, KEY) for operator in operators] != before
             dist.all_reduce(torch.ones(1))
         assert [live_kernel(operator, KEY) for operator in operators] == before

@@ -1,6 +1,7 @@
 """The native kernels write the records that the Python hooks write, except that more ends are exact."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import make_model, replicated, sharded, train_losses
-from tests.native.library import needs_library, use_native
+from tests.native.library import needs_library, using
 from tests.record.communication.test_fallback import described, every_call
 from traincope.events import OPEN, Flag, Kind
+from traincope.report.document.document import to_document
+from traincope.report.run_list import list_runs
+from traincope.report.text.sections.recording import lines
 from traincope.timeline import RankTimeline
+from traincope.timeline.observation import Recorder
 
 pytestmark = needs_library
 
@@ -128,10 +133,8 @@ def of_messages_that_nobody_waits_for(run: traincope.Run) -> None:
 
 
 def recorded(directory: str, train: Callable[[traincope.Run], None], native: bool) -> None:
-    use_native(native)
-    with traincope.run(directory, budget=None, agent=False) as run:
+    with using(native=native), traincope.run(directory, budget=None, agent=False) as run:
         train(run)
-    use_native(False)
 
 
 def both(
@@ -141,7 +144,7 @@ def both(
         ranks.run(recorded, str(tmp_path / str(native)), train, native)
     native_run, python_run = (traincope.open_run(tmp_path / str(native)) for native in (True, False))
     states = [rank.info.probes.get("native") for run in (native_run, python_run) for rank in run.run.ranks]
-    assert states == ["on"] * 2 + [None] * 2
+    assert states == ["on"] * 2 + ["off: TRAINCOPE_NATIVE=off"] * 2
     return list(zip(native_run.ranks, python_run.ranks, strict=True))
 
 
@@ -187,10 +190,8 @@ def test_both_recorders_write_the_same_records(
 
 @contextmanager
 def natively(directory: str) -> Iterator[traincope.Run]:
-    use_native(True)
-    with traincope.run(directory, budget=None, agent=False) as run:
+    with using(native=True), traincope.run(directory, budget=None, agent=False) as run:
         yield run
-    use_native(False)
 
 
 @pytest.mark.parametrize("wrap", [sharded, replicated])
@@ -203,9 +204,8 @@ def test_training_under_the_native_recorder_is_bit_identical(
 
 
 def of_every_call(directory: str, native: bool) -> None:
-    use_native(native)
-    every_call(directory, False)
-    use_native(False)
+    with using(native=native):
+        every_call(directory, False)
 
 
 def test_every_operator_of_gloo_is_recorded(two_ranks: Pool, tmp_path: Path) -> None:
@@ -216,3 +216,40 @@ def test_every_operator_of_gloo_is_recorded(two_ranks: Pool, tmp_path: Path) -> 
         assert len(described(of_python, Kind.COLLECTIVE)) == 23
         for kind in (Kind.COLLECTIVE, Kind.STALL):
             assert described(of_native, kind) == described(of_python, kind)
+
+
+LATE_SECONDS, NUM_LATE_STEPS = 0.15, 4
+
+
+def late_with_another_recorder(directory: str, late: int, native: int) -> None:
+    """One rank joins each collective late, and it waits later for an asynchronous one than that is complete."""
+    rank = dist.get_rank()
+    with using(native=rank == native), traincope.run(directory, budget=None, agent=False) as run:
+        for _ in range(NUM_LATE_STEPS):
+            work = dist.all_reduce(torch.ones(4), async_op=True)
+            time.sleep(LATE_SECONDS * (rank == late))
+            assert work is not None
+            work.wait()
+            dist.all_reduce(torch.ones(4))
+            run.step()
+
+
+@pytest.mark.parametrize(("late", "native"), [(0, 0), (1, 0)])
+def test_ranks_with_different_recorders_are_compared_all_the_same(
+    two_ranks: Pool, tmp_path: Path, late: int, native: int
+) -> None:
+    """Their collectives match, the rank in time has the wait, and the report names both recorders with the reason."""
+    two_ranks.run(late_with_another_recorder, str(tmp_path / "run"), late, native)
+    timeline = traincope.open_run(tmp_path / "run")
+    first, second = timeline.ranks
+    assert described(first, Kind.COLLECTIVE) == described(second, Kind.COLLECTIVE)
+    analysis = traincope.analyze(timeline)
+    waited_ns = {rank.rank: rank.known("exposed_wait[world]")[0] for rank in analysis.ledger.ranks}
+    assert waited_ns[1 - late] > LATE_SECONDS * 1e9 > waited_ns[late]
+    shown = [line.plain for line in lines(to_document(analysis)) if "recorded by" in line.plain]
+    assert shown == [
+        "collectives of rank 0 were recorded by the native recorder",
+        "collectives of rank 1 were recorded by the Python hooks, not by the native recorder: TRAINCOPE_NATIVE=off",
+    ]
+    (listed,) = list_runs(tmp_path)
+    assert (listed.recorder, listed.why_python) == (Recorder.BOTH, "TRAINCOPE_NATIVE=off")

@@ -21,6 +21,7 @@ from traincope.record.segments import writer
 from traincope.record.session import recorder as recording
 from traincope.record.session.ending import exit_code
 from traincope.store import RankRecords, read_run
+from traincope.timeline.observation import NATIVE_PROBE
 
 
 def only_rank(path: Path) -> RankRecords:
@@ -43,7 +44,7 @@ def phases(path: Path) -> list[Phase]:
 def states(rank: RankRecords) -> set[str]:
     """Return the states of the default level's probes that have something to observe on this machine."""
     idle = ("off: needs level ", "off: nothing to watch")
-    return {state for state in rank.info.probes.values() if not state.startswith(idle)}
+    return {state for name, state in rank.info.probes.items() if name != NATIVE_PROBE and not state.startswith(idle)}
 
 
 def train_one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -26,13 +26,15 @@ MAX_TRIAL_SECONDS = 300
 
 
 def examine_native() -> Finding:
-    """Examine whether a library for this torch exists and is used."""
+    """Examine whether the native recorder will record, and if not, why. Under `require` that is a failure."""
     found, use = find_library(), resolved_use()
-    if found.path is None:
-        return note(NAME, found.why, do=BUILD) if use is Use.REQUIRE else ok(NAME, f"off; {found.why}")
-    if use is Use.REQUIRE:
+    if use is Use.OFF:
+        return ok(NAME, f"off: {VARIABLE}={Use.OFF}")
+    if found.path is not None:
         return ok(NAME, f"on: {found.why}")
-    return ok(NAME, f"off: {found.why} records if {VARIABLE}={Use.REQUIRE}")
+    if use is Use.REQUIRE:
+        return bad(NAME, f"required, and off: {found.why}", do=BUILD)
+    return ok(NAME, f"off, the Python hooks record: {found.why}")
 
 
 def build_native() -> Examination:

@@ -14,8 +14,8 @@ from traincope.errors import RunDirectoryError
 from traincope.record.hooks import make_hooks
 from traincope.record.session.options import LEVEL_VARIABLE, OFF_SWITCH
 from traincope.store import RankRecords, read_run
+from traincope.timeline.observation import NATIVE_PROBE, ON
 
-ON = "on"
 TRIAL_SPANS = 10
 
 
@@ -33,7 +33,11 @@ def examine_probes() -> tuple[Finding, ...]:
         )
     levels = {hook.name: hook.level for hook in make_hooks()}
     return (
-        *(_probe(name, state, level=levels.get(name)) for name, state in rank.info.probes.items()),
+        *(
+            _probe(name, state, level=levels.get(name))
+            for name, state in rank.info.probes.items()
+            if name != NATIVE_PROBE
+        ),
         ok("recording", f"{sum(len(segment.records) for segment in rank.segments)} records written and read back"),
     )
 

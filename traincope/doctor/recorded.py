@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
-from traincope.doctor.probes import ON, probe_off
+from traincope.doctor.probes import probe_off
 from traincope.events import CLEAN, Flag, Kind
 from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RunRecords, read_run
@@ -16,6 +16,7 @@ from traincope.store.places.node_local import recorded_at
 from traincope.store.places.ship_notes import ShipNote, left_notes
 from traincope.store.reading import SHARE
 from traincope.timeline import build_timeline, error_between_ns, open_run
+from traincope.timeline.observation import NATIVE_PROBE, ON
 from traincope.timeline.timeline import TRAINING_THREAD
 from traincope.units import count, duration, numbers, share, size
 
@@ -119,7 +120,10 @@ def _probes(run: RunRecords) -> Iterator[Finding]:
     for (name, state), ranks in states.items():
         everywhere = len(ranks) == len(run.ranks)
         where = "" if everywhere else f" (on {numbers(ranks, 'rank')})"
-        yield ok(name, f"{ON}{where}") if state == ON else probe_off(name, state, where=where)
+        if state == ON or name == NATIVE_PROBE:  # without the native recorder, the Python hooks record
+            yield ok(name, f"{state}{where}")
+        else:
+            yield probe_off(name, state, where=where)
 
 
 def _records(run: RunRecords) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """A compiled library in the user's cache or in the package: its name, where it is, and whether it can be trusted.
 
-Its name has all that it depends on: torch's release and build, the C++ ABI, the machine, Python's version, and a hash
-of the sources. Its last bytes are the hash of those before, so a damaged file is not loaded.
+Its name has all that it depends on: torch's release and build with the sizes of its libraries, the C++ ABI, the
+machine, the C library, Python's version, and a hash of the sources. Its last bytes are the hash of those before, so a
+damaged file is not loaded. It is in the cache only after a child process has recorded with it.
 """
 
 import os
@@ -23,6 +24,8 @@ from traincope.private_files import OTHERS_WRITE, check_owner, make_directory, r
 VARIABLE = "TRAINCOPE_NATIVE"
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 SOURCES = Path(__file__).parent / "dispatch"
+TORCH_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+C_LIBRARY = "CS_GNU_LIBC_VERSION"
 MARK = b"traincope sha256 "
 BUILD = "traincope doctor --build-native"
 
@@ -31,10 +34,11 @@ class Use(StrEnum):
     """Values of $TRAINCOPE_NATIVE."""
 
     AUTO = "auto"
-    """Today the same as `off`."""
+    """The native recorder where its library is built for this torch, otherwise the Python hooks."""
     OFF = "off"
+    """The Python hooks."""
     REQUIRE = "require"
-    """The native recorder; without it the reason is logged, and the Python hooks record."""
+    """As `auto`, but a training without the native recorder logs the reason, and `traincope doctor` fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +63,23 @@ def library_name() -> str:
     digest = sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    build = (str(torch.version.git_version), str(torch.version.cuda), str(torch.version.hip))
-    digest.update("\0".join((*build, sys.implementation.cache_tag or "")).encode())
+    build = (torch.version.git_version, torch.version.cuda, torch.version.hip, *_library_sizes())
+    c_library = os.confstr(C_LIBRARY) if C_LIBRARY in os.confstr_names else None
+    digest.update("\0".join(map(str, (*build, c_library, sys.implementation.cache_tag))).encode())
     abi = "cxx11" if torch.compiled_with_cxx11_abi() else "cxx98"
     release = re.sub(r"[^\w.+]", "_", str(torch.__version__))
     return f"dispatch-torch-{release}-{abi}-{platform.machine()}-{digest.hexdigest()[:16]}.so"
+
+
+def _library_sizes() -> tuple[int, ...]:
+    """Sizes of torch's libraries: other builds of the same release mostly differ in them. Empty if not there."""
+    import torch
+
+    place = Path(torch.__file__).parent / "lib"
+    try:
+        return tuple((place / name).stat().st_size for name in TORCH_LIBRARIES)
+    except OSError:
+        return ()
 
 
 def cache_directory() -> Path:
@@ -82,6 +98,8 @@ def why_unfit() -> list[str]:
         reasons.append("this torch is built without torch.distributed")
     if any(getattr(torch.version, device, None) is not None for device in ("cuda", "hip", "xpu")):
         reasons.append("this torch is built for GPUs, and the native recorder is for trainings on CPUs so far")
+    if not _library_sizes():
+        reasons.append("this torch has its libraries in another place than its package")
     return reasons
 
 
@@ -94,7 +112,7 @@ def find_library() -> Found:
     try:
         check(path)
     except FileNotFoundError:
-        return Found(path=None, why=f"it is not built for this torch: {BUILD}")
+        return Found(path=None, why=f"it is not built for this torch ({BUILD})")
     except OSError as error:
         return Found(path=None, why=f"{path} is not used: {error.strerror}")
     return Found(path=path, why=str(path))

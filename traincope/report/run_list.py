@@ -30,6 +30,7 @@ from traincope.store.layout import (
 from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
+from traincope.timeline.observation import NATIVE_PROBE, Recorder, recorded_by, why_not_native
 from traincope.units import numbers
 
 MAX_DEPTH = 6
@@ -76,6 +77,10 @@ class ListedRun:
     """The verdict's kind and ranks, in a few words."""
     problem: str | None = None
     """Why it is damaged, in one sentence."""
+    recorder: Recorder | None = None
+    """What recorded the collectives of the last attempt; None: unknown."""
+    why_python: str | None = None
+    """Why the Python hooks recorded some rank."""
     workflow: str | None = None
     role: str | None = None
     """Name that jobs which work together share, and the name of this one among them."""
@@ -130,6 +135,7 @@ def _listed(run: Path) -> ListedRun:
         or (state is RunState.DEAD and not document)
         or (state is RunState.RUNNING and notice.state == StopState.STALL)
     )
+    recorders = [each for rank in last.ranks if (each := rank.probes.get(NATIVE_PROBE)) is not None]
     return ListedRun(
         path=run,
         state=state,
@@ -143,6 +149,8 @@ def _listed(run: Path) -> ListedRun:
         verdict=notice.sentence if hangs and notice is not None else _verdict(document),
         title=_hang_title(notice) if hangs and notice is not None else _title(document),
         problem=last.problem,
+        recorder=recorded_by(recorders),
+        why_python=next(filter(None, map(why_not_native, recorders)), None),
         workflow=info.workflow,
         role=info.role,
     )

@@ -1,14 +1,14 @@
 """The recorder by which a test of this folder records."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.native.library import needs_library, use_native
-from traincope.native.installed import VARIABLE
+from tests.native.library import needs_library, using
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=needs_library)], ids=["python", "native"])
-def native(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Let the native recorder record in this process, or the Python hooks. Ranks of a pool choose by `use_native`."""
-    monkeypatch.setenv(VARIABLE, "")  # it is restored afterwards
-    use_native(request.param)
-    return bool(request.param)
+def native(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Let the native recorder record in this process, or the Python hooks. Ranks of a pool choose by `using`."""
+    with using(native=request.param):
+        yield bool(request.param)

@@ -16,7 +16,7 @@ from torch.distributed import _functional_collectives as functional
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from tests.native.library import use_native
+from tests.native.library import using
 
 LONG_SECONDS = 20.0
 """Gloo's threads drop their references soon after the wait, but not before it ends."""
@@ -74,13 +74,11 @@ def is_freed(collective: Callable[[torch.Tensor], None]) -> bool:
 
 
 def freed(directory: str, native: bool) -> dict[str, bool]:
-    use_native(native)
-    with traincope.run(directory, budget=None, agent=False):
+    with using(native=native), traincope.run(directory, budget=None, agent=False):
         return {collective.__name__: is_freed(collective) for collective in COLLECTIVES}
 
 
 def test_no_communicated_tensor_outlives_its_wait(two_ranks: Pool, tmp_path: Path, native: bool) -> None:
     observed = two_ranks.run(freed, str(tmp_path / "run"), native)
-    two_ranks.run(use_native, False)
     for rank in observed:
         assert rank == dict.fromkeys((collective.__name__ for collective in COLLECTIVES), True)

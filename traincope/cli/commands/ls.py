@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.fetched import copies_below
 from traincope.store.places.remote import url_of
 from traincope.store.reading import SHARE
+from traincope.timeline.observation import Recorder
 from traincope.units import count, share
 
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
@@ -33,6 +35,11 @@ ORDER = ("state", "ranks", "steps", "MFU", "goodput", "start (UTC)")
 LEFT = (RUN, "state", VERDICT)
 GAP = 2
 MIN_VERDICT = 24
+RECORDERS = {
+    Recorder.NATIVE: "the native recorder",
+    Recorder.PYTHON: "the Python hooks",
+    Recorder.BOTH: "the native recorder on some ranks and the Python hooks on others",
+}
 
 
 class Ls:
@@ -99,7 +106,16 @@ def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
         console.print(Trimmed(grid), end="")
         if run is not None and run.problem:
             console.print(Text(f"  {printable(run.problem)}"), soft_wrap=True)
-    console.print(Text(count(len(runs), "run"), style="dim"))
+    for line in (count(len(runs), "run"), *_recorders(runs)):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def _recorders(runs: Sequence[ListedRun]) -> Iterator[str]:
+    """How many runs which recorder recorded, and why it was not the native one."""
+    kinds = Counter((run.recorder, run.why_python) for run in runs if run.recorder is not None)
+    for (recorder, why), number in kinds.items():
+        reason = "" if why is None else f": {printable(why)}"
+        yield f"{count(number, 'run')} with collectives recorded by {RECORDERS[recorder]}{reason}"
 
 
 def _widths(needed: Mapping[str, int], room: int) -> dict[str, int]:

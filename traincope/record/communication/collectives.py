@@ -13,7 +13,7 @@ from traincope.events import NO_PEER, Flag, Kind
 from traincope.record.communication.groups import Groups
 from traincope.record.communication.meshes import Meshes
 from traincope.record.communication.missed_collectives import CallCounts, MissedCollectives
-from traincope.record.communication.native import NativeKernels, native_library
+from traincope.record.communication.native import NativeKernels, native_kernels
 from traincope.record.communication.operations import OPERATIONS, Operation, Output, element_flags
 from traincope.record.communication.pending import Issued, Pending, is_fake
 from traincope.record.instrumentation.dispatcher import Interposed, Kernel, transit_ns
@@ -73,13 +73,10 @@ class Collectives:
 
     def install(self, recorder: Recorder) -> None:
         self.prepare(recorder)
-        library = native_library(recorder)
-        if library is None:
+        self.native = native_kernels(recorder, self.groups)
+        if self.native is None:
             for operation in OPERATIONS:
                 self._interposed.put(operation.op, self._around(operation))
-        else:
-            self.native = NativeKernels(library, recorder, self.groups)
-            self.native.install()
         kernels = self._interposed if self.native is None else self.native
         self._missed = MissedCollectives(recorder, kernels, self.call_counts, probe=self.name)
         self._missed.begin()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from traincope.native.installed import Use, find_library, load, resolved_use
+from traincope.native.installed import VARIABLE, Use, find_library, load, resolved_use
 from traincope.native.library import MAX_OPERATIONS, MAX_PLACES, NO_STALL, NOWHERE, Cell, Library
 from traincope.record.communication.groups import Groups, KnownGroup
 from traincope.record.communication.missed_collectives import INCOMPARABLE_OPERATORS, CallCounts
@@ -43,28 +43,39 @@ _kept: list[Any] = []
 _active: "NativeKernels | None" = None
 
 
-def native_library(recorder: Recorder) -> Library | None:
-    """Return the library that records this run, or None. The probe `native` has the reason."""
-    if resolved_use() is not Use.REQUIRE:
+def native_kernels(recorder: Recorder, groups: Groups) -> "NativeKernels | None":
+    """Install the native kernels, or return None: the Python hooks record. The probe `native` has the state."""
+    try:
+        kernels = NativeKernels(_library(), recorder, groups)
+        kernels.install()
+    except _Unavailable as reason:
+        recorder.probes[PROBE] = f"off: {reason}"
+        if resolved_use() is Use.REQUIRE:
+            logger.warning("traincope: the Python hooks record collectives, not the native recorder: %s", reason)
         return None
-    library, why = _library()
-    if library is None:
-        recorder.probes[PROBE] = f"off: {why}"
-        logger.warning("traincope: the Python hooks record collectives, not the native recorder: %s", why)
-    return library
+    recorder.probes[PROBE] = ON
+    return kernels
 
 
-def _library() -> tuple[Library | None, str]:
-    """Load the library. Without one, the reason is not empty."""
+class _Unavailable(Exception):
+    """The reason why the native recorder does not record."""
+
+
+def _library() -> Library:
+    """Find and load the library. Raises _Unavailable."""
+    if resolved_use() is Use.OFF:
+        raise _Unavailable(f"{VARIABLE}={Use.OFF}")
     found = find_library()
     if found.path is None:
-        return None, found.why
+        raise _Unavailable(found.why)
     try:
         library = load(found.path)
     except (OSError, AttributeError) as error:
-        return None, f"{found.path} cannot be loaded: {error}"
+        raise _Unavailable(f"{found.path} cannot be loaded: {error}") from error
     _register()
-    return (library, "") if library.prepare() else (None, "torch does not show the operator that asks Python")
+    if not library.prepare():
+        raise _Unavailable("torch does not show the operator that asks Python")
+    return library
 
 
 class NativeKernels:
@@ -88,12 +99,12 @@ class NativeKernels:
         library.begin_run()
 
     def install(self) -> None:
-        """Register the kernels. Raises RuntimeError if another kernel is already at the key, or torch refuses."""
+        """Register the kernels. Raises _Unavailable if another kernel is already at the key, or torch refuses."""
         global _active
         names = [f"c10d::{operation.op}" for operation in OPERATIONS]
         for name in (*names, "_c10d_functional::wait_tensor"):
             if has_kernel(name, KEY):
-                raise RuntimeError(f"another kernel precedes {name} already")
+                raise _Unavailable(f"another kernel precedes {name} already")
         for number, operation in enumerate(OPERATIONS):
             self._library.set_operation(number, self._described(operation))
         self._own_ns, self._waits = self._library.cells[Cell.OWN_NS], self._library.cells[Cell.WAITS]
@@ -102,8 +113,8 @@ class NativeKernels:
         encoded = [operation.op.encode() for operation in OPERATIONS]
         _active, self._installed = self, True
         if not self._library.install((ctypes.c_char_p * len(encoded))(*encoded), len(encoded)):
-            raise RuntimeError("torch refuses the native kernels")
-        self._recorder.probes[PROBE] = ON
+            self.remove()
+            raise _Unavailable("torch refuses the native kernels")
         self._recorder.between_detailed_steps(self._count_time)
 
     def remove(self) -> None:

@@ -250,7 +250,12 @@ def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
     if len({column.shape for column in columns.values()}) != 1 or columns["start_ns"].ndim != 1:
         raise ValueError("columns of different lengths")
     shaped, strided = bool(np.isfinite(columns["flops"]).any()), bool((columns["read_bytes"] != UNKNOWN).any())
-    since = {"host": None, "num_untimed": 0, "has_shapes": shaped, "has_strides": strided}  # as far as an older file shows it
+    since = {
+        "host": None,
+        "num_untimed": 0,
+        "has_shapes": shaped,
+        "has_strides": strided,
+    }  # as far as an older file shows it
     header = {"collective": [], "groups": [], **since, **header}
     for name in CODES:
         if len(columns[name]) and not UNKNOWN <= columns[name].min() <= columns[name].max() < len(header[name]):

@@ -24,7 +24,7 @@ from traincope.report.schema import (
 )
 from traincope.report.text.layout.lines import indented, text
 from traincope.report.text.sections.reliability import is_logbook
-from traincope.timeline.observation import PROBE, observation
+from traincope.timeline.observation import NATIVE_PROBE, ON, PROBE, observation, why_not_native
 from traincope.topology import PIPELINE_AXIS
 from traincope.units import count, duration, numbers, ranges, share
 
@@ -32,8 +32,6 @@ MIN_DRIFT_PPM = 0.1
 """Drift below this is not printed."""
 MAX_LINES = 5
 """Further open ends or problems are counted, not listed; JSON has all."""
-
-ON = "on"
 
 
 def recording(document: Document) -> Iterator[RenderableType]:
@@ -58,6 +56,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield from _requested(recorder["sampling"]["requested"])
     yield from _state_checks(document["state_checks"])
     yield from _problems(recorder["problems"])
+    yield from _recorded_by([probe for probe in recorder["probes"] if probe["name"] == NATIVE_PROBE])
     yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
     yield from _unmatched_collectives(recorder["probes"])
     yield from _guessed(document["run"])
@@ -234,8 +233,18 @@ def _problems(problems: list[str]) -> Iterator[Text]:
 
 
 def _is_expected(probe: Probe) -> bool:
-    """On; or off because the chosen level excludes it or because there is nothing to watch."""
-    return probe["state"] == ON or probe["state"].startswith(("off: needs level", "off: nothing to watch"))
+    """On; or off because the chosen level excludes it or because there is nothing to watch; or in a line of its own."""
+    expected = ("off: needs level", "off: nothing to watch")
+    return probe["state"] == ON or probe["state"].startswith(expected) or probe["name"] == NATIVE_PROBE
+
+
+def _recorded_by(probes: list[Probe]) -> Iterator[Text]:
+    """What recorded the collectives, and why that is not the native recorder."""
+    for probe in probes:
+        why = why_not_native(probe["state"])
+        ranks = f" of {numbers(probe['ranks'], 'rank')}" if len(probes) > 1 else ""
+        by = "the native recorder" if why is None else f"the Python hooks, not by the native recorder: {why}"
+        yield text(f"collectives{ranks} were recorded by {by}")
 
 
 def _probes(probes: list[Probe]) -> Iterator[Text]:
