@@ -61,15 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     make_safe()
     words = sys.argv[1:] if arguments is None else arguments
-    parsed = make_parser(words).parse_args(words)
-    command: Command = parsed.command
+    called = "traincope"
     try:
+        parsed = make_parser(words).parse_args(words)
+        command: Command = parsed.command
+        called = f"traincope {command.name}"
         code = command.run(parsed)
         sys.stdout.flush()
     except TraincopeError as error:
-        print(f"traincope {command.name}: {error}", file=sys.stderr)
+        print(f"{called}: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
+        print(f"{called}: interrupted", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
         drop_output()  # the reader (head, less) closed the pipe
@@ -77,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
-        print(f"traincope {command.name}: {_refusal(error)}", file=sys.stderr)
+        print(f"{called}: {_refusal(error)}", file=sys.stderr)
         _flush_what_can_be()
         code = TraincopeError.exit_code
     sys.exit(code)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from traincope.timeline import Timeline
 
 FAMILIES = ("layout", "settings", "versions", "environment", "machine")
-PER_LAUNCH = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "SLURM_JOB_ID")
+PER_LAUNCH = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "SLURM_JOB_ID"),
+    *("TRAINCOPE_OUT", "TRAINCOPE_RUN_ID", "TRAINCOPE_NOTES", "TRAINCOPE_ABOVE"),
+)
 """Variables that differ between any two launches."""
 
 
