@@ -1,15 +1,17 @@
 """The committed sample runs open, have the expected numbers, and add up."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import traincope
 from traincope.analysis import FaultKind
 from traincope.cli.main import main
 from traincope.faults import read_truths
-from traincope.report import to_document, to_json
+from traincope.report import render_brief, to_document, to_json
 
 ROOT = Path(__file__).parents[1] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
@@ -80,3 +82,12 @@ def test_the_report_in_the_docs_is_the_report_that_the_command_prints(
     printed = capsys.readouterr().out
     shown = (ROOT.parent / "docs" / "report.md").read_text()
     assert f"$ traincope report sample_runs/demo-3d\n{printed}```\n" in shown
+
+
+def test_the_page_on_a_first_run_shows_what_the_command_prints() -> None:
+    page = (ROOT.parent / "docs" / "first-run.md").read_text()
+    _, _, shown = page.partition("--brief\n")
+    console = Console(file=StringIO(), width=80)
+    render_brief(traincope.analyze(traincope.open_run(ROOT / "faults" / "slow-rank")), console)
+    assert isinstance(console.file, StringIO)
+    assert [line[2:] for line in shown.partition("\n```")[0].splitlines()] == console.file.getvalue().splitlines()

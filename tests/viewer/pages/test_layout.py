@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from dash import html
 
 from traincope.cli.main import main
 from traincope.errors import UsageError
+from traincope.viewer.pages.layout import speed_tiles
 from traincope.viewer.planning.one_layout import PRESETS, document, prediction
 
 MIXTRAL = PRESETS["8x7B on 64"]
@@ -26,6 +28,13 @@ def test_experts_use_their_own_axis_which_shares_their_memory() -> None:
 def test_a_model_without_experts_has_no_axis_of_theirs() -> None:
     with pytest.raises(UsageError, match="ep = 8 needs experts, and the model has none"):
         prediction({**MIXTRAL, "experts": "0"})
+
+
+@pytest.mark.parametrize(("fits", "names"), [(True, ["MFU", "step time"]), (False, ["MFU"])])
+def test_a_layout_that_does_not_fit_has_no_speed(fits: bool, names: list[str]) -> None:
+    shown = speed_tiles(lambda key, **_: html.Span(key), fits=fits)
+    assert [each.children[1].children for each in shown] == names
+    assert ("expected_mfu" in str(shown)) == fits
 
 
 def test_the_pages_memory_equals_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,9 @@ class Report:
         add_workflow(parser)
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
-        parser.add_argument("--brief", action="store_true", help="print only the first finding, the five largest terms and the MFU")
+        parser.add_argument(
+            "--brief", action="store_true", help="print only the first finding, the five largest terms and the MFU"
+        )
         add_price(parser)
         add_energy_price(parser)
         parser.add_argument(

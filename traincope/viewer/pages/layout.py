@@ -1,6 +1,6 @@
 """Layout page: predicted memory, communication, bubble, MFU and cost of a model on a mesh of GPUs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from dash import dcc, html
@@ -90,8 +90,7 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
     value = partial(number, document(chosen, plan), command=PLAN)
     tiles = [
         tile("GPUs", value("ranks", form="count")),
-        tile("MFU", value("expected_mfu", form="share"), note="an estimate without known bounds"),
-        tile("step time", value("expected_seconds", form="seconds")),
+        *speed_tiles(value, fits=plan.fits),
         tile("pipeline bubble", value("bubble_ratio", form="share")),
         tile("largest rank", value("largest_bytes", form="size"), note="fits" if plan.fits else "does not fit"),
         tile("tokens per step", value("tokens_per_step", form="count")),
@@ -115,6 +114,16 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
             communication,
             note=f"model FLOPs per step: {flops(plan.model_flops)}",
         ),
+    ]
+
+
+def speed_tiles(value: Callable[..., Component], *, fits: bool) -> list[Component]:
+    """The speed of a layout that can run: one that does not fit has none."""
+    if not fits:
+        return [tile("MFU", "none", note="it does not fit into memory, so it does not run")]
+    return [
+        tile("MFU", value("expected_mfu", form="share"), note="an estimate without known bounds"),
+        tile("step time", value("expected_seconds", form="seconds")),
     ]
 
 
