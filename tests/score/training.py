@@ -24,11 +24,13 @@ Backward = Callable[[torch.Tensor], None]
 
 
 def main(layout: str, steps: int, directory: Path) -> None:
-    dist.init_process_group("gloo")
     torch.manual_seed(0)
+    batches = iter(DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH, num_workers=1))
+    # The worker is forked by now. With gloo's threads, one may hold a lock that CPython 3.11 then needs in the child.
+    dist.init_process_group("gloo")
     model, train = LAYOUTS[layout]()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    for step, batch in enumerate(DataLoader(torch.randn(BATCH * steps, WIDTH), batch_size=BATCH, num_workers=1), 1):
+    for step, batch in enumerate(batches, 1):
         time.sleep(STEP_SECONDS)
         train(batch)
         optimizer.step()
