@@ -1,14 +1,18 @@
 """The record of a process that made an optimizer, and then ended without a process group and without a step."""
 
 import json
+import os
+import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from traincope.record.process import flight
 from traincope.record.session.identity import this_host
 from traincope.record.session.options import OUT_VARIABLE
-from traincope.startup.training import AutomaticRun
+from traincope.startup.training import AutomaticRun, _end_with_the_process
 
 
 def end_after_another_began(run_directory: Path, error: BaseException | None) -> list[str | None]:
@@ -43,3 +47,37 @@ def test_a_rank_of_a_launcher_keeps_its_record_after_sys_exit(tmp_path: Path, mo
     """At exit its SystemExit is not visible any more."""
     monkeypatch.setenv("RANK", "0")
     assert end_after_another_began(tmp_path, None) == ["clean"]
+
+
+def test_what_a_signal_handler_raises_while_an_error_is_recorded_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's handler says that a loader's worker was killed, often just after the main thread lost its connection."""
+
+    def worker_killed(*_: object) -> None:
+        raise RuntimeError("worker is killed")
+
+    def write_last() -> None:
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+        flight.write_last()
+
+    shown: list[type[BaseException]] = []
+    signals = [signal.SIGUSR1]
+    monkeypatch.setattr(sys, "excepthook", lambda kind, *_: shown.append(kind))
+    monkeypatch.setattr("traincope.record.run.write_last", write_last)
+    before = signal.signal(signal.SIGUSR1, worker_killed)
+    try:
+        run = AutomaticRun()
+        run.__enter__()
+        _end_with_the_process(run)
+        with pytest.raises(RuntimeError, match="worker is killed"):
+            sys.excepthook(ConnectionError, ConnectionError("reset by peer"), None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert shown == [ConnectionError]
+    (card,), (details,) = tmp_path.rglob("rank.json"), tmp_path.rglob("details.jsonl")
+    assert json.loads(card.read_text())["ending"] == "RuntimeError"
+    recorded = details.read_text()
+    assert "worker is killed" in recorded
+    assert "reset by peer" in recorded

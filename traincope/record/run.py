@@ -262,14 +262,18 @@ class Run:
             return
         _active = _recording = None
         self._not_at_exit()
-        if error is not None:
-            write_last()
-            recorder.fail()
-        ending = guard(_ending)(recorder, kind, error) or Ending(name=CLEAN if kind is None else kind.__name__)
-        if ending.details:  # first of all: a launcher may kill this rank soon
-            guard(recorder.event)("exception", dict(ending.details))
-        elif recorder.exit_call is not None:
-            guard(_write_exit)(recorder, *recorder.exit_call)
+        try:
+            if error is not None:
+                write_last()
+                recorder.fail()
+            ending = guard(_ending)(recorder, kind, error) or Ending(name=CLEAN if kind is None else kind.__name__)
+            if ending.details:  # first of all: a launcher may kill this rank soon
+                guard(recorder.event)("exception", dict(ending.details))
+            elif recorder.exit_call is not None:
+                guard(_write_exit)(recorder, *recorder.exit_call)
+        except BaseException:  # of the training, e.g. of its signal handler: the run can still be ended
+            self._recorder, self._scalars = recorder, scalars
+            raise
         if self._probes is not None:
             self._probes.remove()
         guard(scalars.finish)()

@@ -102,8 +102,8 @@ def _end_with_the_process(run: Run) -> None:
     def end(error: BaseException | None) -> None:
         nonlocal over
         if not over:
-            over = True
             run.end_with_the_process(_cause(error))
+            over = True
 
     sys.excepthook = _chained(end, sys.excepthook)
     if parent_process() is None:
@@ -118,8 +118,18 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], obje
 
 def _chained(end: Callable[[BaseException | None], None], previous: Hook) -> Hook:
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if not is_interactive():
+        if is_interactive():
+            previous(kind, error, traceback)
+            return
+        try:
             end(error)
+        except BaseException as later:
+            # A signal handler of the training raised it, as torch's does when a loader's worker was killed: often it
+            # has the cause of the first one.
+            later.__context__ = later.__context__ or error
+            end(later)
+            previous(kind, error, traceback)
+            raise
         previous(kind, error, traceback)
 
     return excepthook
