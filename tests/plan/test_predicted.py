@@ -33,7 +33,7 @@ PREDICTORS = [Predictor(training) for training in trainings()]
 
 @pytest.mark.sweep
 def test_trainings_are_predicted_without_their_groups() -> None:
-    """Within the errors and with the intervals that the answers state. Three published MFU got worse, by 7 points."""
+    """Within the errors and with the intervals that the answers state. Two published MFU got worse, by 6 points."""
     rows = []
     for family in shipped().values():
         found = list(held_out(of_family(PREDICTORS, family), family))
@@ -50,7 +50,6 @@ def test_trainings_are_predicted_without_their_groups() -> None:
     assert {line.split(":")[0] for line in worse_than_before(rows)} <= {
         "Megatron 2021, 76.1B, full",
         "BLOOM 2022, 176B, full",
-        "Korthikanti 2022, 1T, selective",
     }
 
 

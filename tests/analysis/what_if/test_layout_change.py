@@ -11,7 +11,7 @@ from traincope.analysis.what_if.layout_change import Declared, _copying_seconds,
 from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.layout.machine import Algorithm, Machine, Tier
 from traincope.plan.layout.prediction import AxisTime, Prediction
 from traincope.plan.model.transformer import Experts, Transformer
@@ -48,7 +48,9 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 
 def test_sizes_are_those_that_the_run_declares() -> None:
     declared = Declared.of(run("demo").timeline.run.info.settings)
-    assert declared.layout == Layout(dp=2, pp=2, zero=1, microbatches=8, micro_batch=2)
+    assert declared.layout == Layout(
+        dp=2, pp=2, zero=1, microbatches=8, micro_batch=2, overlap=Overlap.DATA, fused_sums=False
+    )
     assert declared.shape == Transformer(
         layers=6,
         hidden=256,

@@ -12,7 +12,7 @@ from traincope.plan.check.readers.megatron import read_megatron
 from traincope.plan.check.readers.torchtitan import python_tables, read_torchtitan
 from traincope.plan.check.registry import unjudged
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 
@@ -72,7 +72,9 @@ def test_a_variable_with_two_values_is_not_guessed(other: str) -> None:
 )
 def test_deepspeed_completes_the_batch(table: dict[str, object], micro_batch: int, microbatches: int) -> None:
     plan = read_deepspeed("ds.json", table, shape=None, gpus=8)
-    assert plan.layout == Layout(dp=8, micro_batch=micro_batch, microbatches=microbatches)
+    assert plan.layout == Layout(
+        dp=8, micro_batch=micro_batch, microbatches=microbatches, overlap=Overlap.DATA, fused_sums=False
+    )
 
 
 def test_a_batch_that_deepspeed_cannot_divide_is_refused() -> None:
@@ -110,6 +112,22 @@ def test_megatrons_yaml_is_read() -> None:
     assert plan.layout is not None
     assert (plan.layout.dp, plan.tp, plan.pp) == (4, 2, 2)
     assert (plan.saves, plan.checkpoint_steps, plan.blocking_saves) == (True, 1000, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "overlap", "fused"),
+    [
+        ("", Overlap.GRADIENTS, True),
+        ("--tp-comm-overlap", Overlap.ALL, True),
+        ("--no-gradient-accumulation-fusion", Overlap.GRADIENTS, False),
+    ],
+)
+def test_megatrons_overlap_is_read(options: str, overlap: Overlap, fused: bool) -> None:
+    """Its recomputation repeats whole blocks."""
+    script = f"python pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 2 {options}"
+    plan = read_megatron("train.sh", script, shape=None, gpus=2)
+    assert plan.layout is not None
+    assert (plan.layout.overlap, plan.layout.fused_sums, plan.early_stop) == (overlap, fused, False)
 
 
 def test_the_yaml_of_yaml_cfg_is_read() -> None:
@@ -286,7 +304,7 @@ def test_torchtitans_python_is_read_without_running_it() -> None:
     tables = python_tables("registry.py", PYTHON, name="llama3_8b")
     assert tables is not None
     plan = read_torchtitan("registry.py", tables, shape=None, gpus=8)
-    assert plan.layout == Layout(dp=4, tp=2, zero=3, micro_batch=4)
+    assert plan.layout == Layout(dp=4, tp=2, zero=3, micro_batch=4, overlap=Overlap.DATA, fused_sums=False)
     assert (plan.steps, plan.clips, plan.saves, plan.checkpoint_steps) == (1000, False, True, 500)
     assert plan.recompute is Recompute.FULL
 

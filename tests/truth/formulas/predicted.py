@@ -192,10 +192,17 @@ def groups_table(rows: Sequence[Row], family: Family) -> Table:
     for scheme in SCHEMES:
         of_scheme = [row for row in rows if row.scheme == scheme]
         others = known if scheme != SOURCE else of_scheme
-        for group in dict.fromkeys(row.group for row in of_scheme):
+        for group in dict.fromkeys(row.group for row in sorted(of_scheme, key=_order(scheme))):
             table.add_row(scheme, group, *_cells(score([row for row in of_scheme if row.group == group], others)))
         table.add_row(scheme, "all", *_cells(score(of_scheme, others)), style="bold")
     return table
+
+
+def _order(scheme: str) -> Callable[[Row], float]:
+    """Key by which the groups of a scheme stand in order."""
+    if scheme == SOURCE:
+        return lambda _: 0
+    return lambda row: row.training.gpus if scheme == "GPUs" else row.training.parameters
 
 
 def _table(title: str, *words: str) -> Table:

@@ -170,7 +170,6 @@ def korthikanti() -> Iterator[Training]:
                 microbatches=batch // micro,
                 sequence_parallel=parallel,
                 scatter_gather=not parallel,
-                overlap=Overlap.NONE,
             )
             assert layout.ranks == gpus
             by_mfu = of_mfu(shape, layout, mfu=mfu / 100, peak=A100, half=False)
@@ -227,7 +226,17 @@ def llama() -> Iterator[Training]:
     ):
         shape = replace(LLAMA3_405B, sequence=sequence)
         layouts = tuple(
-            Layout(dp=dp, tp=8, pp=16, cp=cp, zero=1, virtual=virtual, microbatches=microbatches)
+            Layout(
+                dp=dp,
+                tp=8,
+                pp=16,
+                cp=cp,
+                zero=1,
+                virtual=virtual,
+                microbatches=microbatches,
+                # The paper describes no overlap of tp.
+                overlap=Overlap.DATA,
+            )
             for virtual in (1, 2, 4, 8)
         )
         yield Training(

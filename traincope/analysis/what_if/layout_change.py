@@ -17,7 +17,7 @@ from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import LAYOUT, Settings
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.layout.machine import Machine, Tier
 from traincope.plan.layout.prediction import Prediction, predict
 from traincope.plan.model.flops import Recompute
@@ -90,6 +90,8 @@ class Declared:
                 zero=stage if sharded else int(_table(settings, "ddp")["shard_optimizer"]),
                 microbatches=microbatches,
                 micro_batch=train["batch"] // replicas // microbatches,
+                overlap=Overlap.DATA,
+                fused_sums=False,
                 **{
                     name: parallel[name]
                     for name in ("tp", "pp", "cp", "ep", "sequence_parallel", "cp_method", "schedule", "virtual")

@@ -1,7 +1,7 @@
 """Shapes of the configured model, and its layout, in the form that the formulas of `plan` take."""
 
 from traincope.engine.config import Config, ExpertsConfig
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.rates import Amounts, whole_sequences
 from traincope.plan.model.transformer import Experts, Transformer
@@ -54,6 +54,8 @@ def planned_layout(config: Config) -> Layout:
         virtual=parallel.virtual,
         microbatches=microbatches,
         micro_batch=train.batch // parallel.replicas // microbatches,
+        overlap=Overlap.DATA,
+        fused_sums=False,
     )
 
 

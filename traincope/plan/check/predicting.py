@@ -1,5 +1,7 @@
 """Prediction of a plan, and of the same plan with a change."""
 
+from dataclasses import replace
+
 from traincope.errors import UsageError
 from traincope.plan.check.problem import Site
 from traincope.plan.check.training_plan import TrainingPlan
@@ -21,7 +23,8 @@ def predicted(
     layout = layout or plan.layout
     if plan.shape is None or layout is None or plan.unmodelled:
         return None
-    policy = FLASH.with_recompute(recompute or plan.recompute or Recompute.NONE)
+    kept = replace(FLASH, early_stop=plan.early_stop)
+    policy = kept.with_recompute(recompute or plan.recompute or Recompute.NONE)
     try:
         return predict(
             plan.shape, layout=layout, precision=Precision(), policy=policy, machine=machine, causal_half=True

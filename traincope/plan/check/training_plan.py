@@ -24,6 +24,8 @@ class TrainingPlan:
     vocabulary: int | None = None
     head_dim: int | None = None
     recompute: Recompute | None = None
+    early_stop: bool = True
+    """As in `ActivationPolicy`."""
     clips: bool | None = None
     """Gradients are clipped."""
     optimizer_states: str | None = None

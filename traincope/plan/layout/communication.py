@@ -16,6 +16,9 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision
 from traincope.plan.model.transformer import Transformer
 
+INPUTS_AGAIN = "inputs again"
+"""Inputs of products that are gathered again for the gradients of weights."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
@@ -156,7 +159,7 @@ def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:
         return
     yield _tensor_volume(traffic, "all_gather", "activations", gathers)
     yield _tensor_volume(traffic, "reduce_scatter", "activations", reductions)
-    yield _tensor_volume(traffic, "all_gather", "inputs again", regathers)
+    yield _tensor_volume(traffic, "all_gather", INPUTS_AGAIN, regathers)
 
 
 def _streams(traffic: Traffic, rank: int) -> tuple[int, int, int]:

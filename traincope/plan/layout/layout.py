@@ -24,9 +24,12 @@ class Overlap(StrEnum):
     """None of ZeRO's stages 0 and 1: Megatron-LM without --overlap-grad-reduce."""
     DATA = "data"
     """Those that share gradients and weights, as DDP and FSDP do."""
+    GRADIENTS = "gradients"
+    """Also those of tp that only a block's gradients of inputs or of weights need, next to the product of the other one
+    (Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication)."""
     ALL = "all"
-    """Also those of tp, in pieces next to their products, and messages of an interleaved pipeline, next to the other
-    stages of the rank (Megatron-LM's --tp-comm-overlap, torchtitan's async tp)."""
+    """Also the others of tp, in pieces next to their products, and messages of an interleaved pipeline, next to the
+    other stages of the rank (Megatron-LM's --tp-comm-overlap, torchtitan's async tp)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ class Layout:
     """Groups of data ranks that each have all shards (HSDP)."""
     sequence_parallel: bool = True
     """Split activations outside the matrix products along the sequence over tp."""
-    overlap: Overlap = Overlap.DATA
+    overlap: Overlap = Overlap.GRADIENTS
     scatter_gather: bool = False
     """Without sequence parallelism: each rank of tp sends its part of a stage's output, and the receivers gather it
     (Narayanan et al. 2021, arXiv:2104.04473, section 4.1)."""

@@ -114,6 +114,7 @@ class Transfer:
 
     axis: str
     operation: str
+    what: str
     tier: Tier
     algorithm: Algorithm
     seconds: float
@@ -130,6 +131,7 @@ def transfer(volume: Volume, *, machine: Machine, span: int, stride: int) -> Tra
     return Transfer(
         axis=volume.axis,
         operation=volume.operation,
+        what=volume.what,
         tier=machine.tier(span),
         algorithm=algorithm,
         seconds=times[algorithm],

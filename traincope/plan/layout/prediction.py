@@ -13,7 +13,9 @@ the work. The ends of a pipeline also compute embedding, logits and loss, and th
 
 What hides what:
 
-    tp, ep, pp, Ulysses   nothing: their results are needed at once. The bubble rates of Qi et al. 2023
+    tp                    in backward: the gathers of inputs, and the sums of their gradients, behind the products of
+                          the other gradients; with `Overlap.ALL` the rest but `Kernels.unhidden` of it
+    ep, pp, Ulysses       nothing: their results are needed at once. The bubble rates of Qi et al. 2023
                           (arXiv:2401.10241) show that messages on pp are exposed twice per microbatch
     ring of cp            attention
     ZeRO 0 and 1          gradients hide behind the last microbatch's backward, weights behind the first one's forward
@@ -29,7 +31,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.communication import Traffic, Volume, volumes
+from traincope.plan.layout.communication import INPUTS_AGAIN, Traffic, Volume, volumes
 from traincope.plan.layout.kernels import LAUNCH_SECONDS, STREAMING
 from traincope.plan.layout.layout import RING, Layout, Overlap
 from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
@@ -321,17 +323,29 @@ class _Hides:
         seconds, layout = sum(each.seconds for each in sent), traffic.layout
         if axis == "cp" and layout.cp_method == RING:
             return max(seconds - self.attention, 0.0)
+        if axis == "tp":
+            return self._of_tensors(sent, traffic)
         if axis != "dp":
-            return seconds * self._waited(axis, layout)
+            return seconds * (self.unhidden if layout.overlap is Overlap.ALL and layout.pipeline.chunks > 1 else 1.0)
         gathers = sum(each.seconds for each in sent if each.operation == "all_gather")
         if layout.zero < 2:
             return self._once(gathers, seconds - gathers, layout)
         return self._each(gathers, seconds - gathers, traffic) if self.streams else seconds
 
-    def _waited(self, axis: str, layout: Layout) -> float:
-        """Share of the time of an axis whose results are needed at once."""
-        pieces = layout.overlap is Overlap.ALL and (axis == "tp" or (axis == "pp" and layout.pipeline.chunks > 1))
-        return self.unhidden if pieces else 1.0
+    def _of_tensors(self, sent: Sequence[Transfer], traffic: Traffic) -> float:
+        """Exposed part of collectives of tp. Backward needs gathered inputs, and sums of their gradients, late."""
+        overlap = traffic.layout.overlap
+        if overlap in (Overlap.NONE, Overlap.DATA) or not self.streams:
+            return sum(each.seconds for each in sent)
+        # Forward reduces as often as backward, and once more where a block is computed again.
+        late = 2 / 5 if traffic.reruns_blocks else 1 / 2
+        exposed = 0.0
+        for each in sent:
+            if each.operation in ("reduce_scatter", "all_reduce"):
+                exposed += each.seconds * (1 - late)
+            elif each.what != INPUTS_AGAIN:
+                exposed += each.seconds
+        return exposed * (self.unhidden if overlap is Overlap.ALL else 1.0)
 
     def _once(self, gathers: float, reductions: float, layout: Layout) -> float:
         """Exposed part of collectives of a whole step."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from traincope.plan.check.readers.values import AUTO, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import RING, ULYSSES, Layout
+from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap
 from traincope.plan.model.transformer import Transformer
 
 BATCH, CLIPPING = (
@@ -88,6 +88,8 @@ def _layout(top: Values, zero: Values, *, tp: int, gpus: int) -> Layout:
         replicas=1 if shards < 1 else top.quotient(dp, shards, of="ranks of mics_shard_size"),
         microbatches=accumulation,
         micro_batch=micro,
+        overlap=Overlap.DATA,
+        fused_sums=False,
     )
 
 

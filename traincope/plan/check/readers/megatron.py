@@ -8,7 +8,7 @@ from typing import Any
 from traincope.plan.check.readers.shell import Variables, filled_in, options, script_lines, variables_of
 from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Transformer
 
@@ -175,6 +175,7 @@ def read_megatron(
         vocabulary=None if shape is None else _padded(values, tp, shape.vocabulary),
         head_dim=None if shape is None else shape.query_width // shape.heads,
         recompute=_recompute(values),
+        early_stop=False,
         clips=values.number("clip-grad", 1.0) > 0,
         optimizer_states=values.text("exp-avg-sq-dtype", "fp32"),
         checkpoint_steps=values.whole("save-interval", 0) or None if saves else None,
@@ -343,4 +344,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
         virtual=max(virtual, 1),
         microbatches=max(values.whole("global-batch-size", micro * dp) // (micro * dp), 1),
         micro_batch=micro,
+        overlap=Overlap.ALL if values.given("tp-comm-overlap") else Overlap.GRADIENTS,
+        scatter_gather=not values.given("no-scatter-gather-tensors-in-pipeline"),
+        fused_sums=not values.given("no-gradient-accumulation-fusion"),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from traincope.errors import UsageError
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 from traincope.plan.model.transformer import Transformer
@@ -180,6 +180,8 @@ def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) 
             schedule=schedule or "1f1b",
             microbatches=max(sequences // micro, 1),
             micro_batch=micro,
+            overlap=Overlap.ALL if parallel.get("enable_async_tensor_parallel") else Overlap.DATA,
+            fused_sums=False,
         )
     except UsageError as refusal:
         return None, f"no formula here has its layout ({refusal})"
