@@ -22,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -92,6 +92,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/architecture
+
+# Instructions of the native recorder's hooks, with budgets. Needs valgrind and a C++ compiler.
+check-native: setup
+	@test "$$CI" != true || command -v valgrind > /dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind; } > /dev/null
+	@$(BIN)/python -m tests.native.instructions
 
 setup: $(READY) $(NATIVE)
 

@@ -33,6 +33,6 @@ def test_its_steps_are_targets_of_the_makefile() -> None:
     jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
     commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     assert {command.split()[1] for command in commands if command.startswith("make ")} == {
-        *("check", "test", "compat", "docs", "test-release", "dist"),
+        *("check", "check-native", "test", "compat", "docs", "test-release", "dist"),
     }
     assert [command for command in commands if not command.startswith("make ")] == []

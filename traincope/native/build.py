@@ -25,6 +25,11 @@ def compile_library(out: Path) -> None:
 
     Raises MissingDependencyError without a compiler, TraincopeError if it fails.
     """
+    compile_with_torch(SOURCES / "library.cpp", out, "-shared", "-fvisibility=hidden", "-s")
+
+
+def compile_with_torch(source: Path, out: Path, *options: str) -> None:
+    """Compile a source that uses torch's headers, and link it with torch's libraries. Raises as `compile_library`."""
     import torch
 
     compiler = find_compiler()
@@ -32,10 +37,10 @@ def compile_library(out: Path) -> None:
         raise MissingDependencyError("no C++ compiler is on the path; install g++ 12 or newer, or name one by $CXX")
     place = Path(torch.__file__).parent
     command = [
-        compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-s",
+        compiler, "-std=c++20", "-O2", "-fPIC", *options,
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         "-isystem", str(place / "include"), "-isystem", str(place / "include/torch/csrc/api/include"),
-        str(SOURCES / "library.cpp"), "-o", str(out), f"-L{place / 'lib'}", "-lc10", "-ltorch_cpu",
+        str(source), "-o", str(out), f"-L{place / 'lib'}", "-lc10", "-ltorch_cpu",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=MAX_SECONDS)
