@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from traincope.record.run import Run, event, log, run, span, step, wait_for
+from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
 
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
@@ -48,6 +48,7 @@ __all__ = [
     "event",
     "log",
     "open_run",
+    "phase",
     "run",
     "span",
     "step",

@@ -267,6 +267,29 @@ class Phase(IntEnum):
     """Wait for another job of the workflow."""
     OBJECTS = 16
     """A collective of Python objects: pickling and unpickling, and what its collectives leave of the call."""
+    GENERATE = 17
+    REWARD = 18
+    LOGPROB = 19
+    ADVANTAGE = 20
+    WEIGHT_SYNC = 21
+    ENVIRONMENT = 22
+    NAMED = 23
+    """A part of the step with a name of the training's own, `traincope.phase(name)`."""
+
+
+APART = {
+    phase.name.lower(): phase
+    for phase in (
+        Phase.GENERATE,
+        Phase.REWARD,
+        Phase.LOGPROB,
+        Phase.ADVANTAGE,
+        Phase.WEIGHT_SYNC,
+        Phase.ENVIRONMENT,
+        Phase.NAMED,
+    )
+}
+"""Name -> a part of a step that is not training, as in post-training with reinforcement. It owns all time inside it."""
 
 
 class Work(IntEnum):

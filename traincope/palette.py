@@ -2,8 +2,9 @@
 
 The hues are Okabe & Ito's eight, which remain distinct under every common colour blindness (Okabe & Ito 2008, "Color
 Universal Design"). Each hue is a family of terms and its tints are the members: green is productive work, orange and
-vermillion are communication, blue is the pipeline, purple is waiting for storage, yellow is the host, grey is
-unexplained time. Shades of a hue are the parts of the job's time that contain a family.
+vermillion are communication, blue is the pipeline and the parts of a step that are not training, purple is waiting for
+storage, yellow is the host, grey is unexplained time. Shades of a hue are the parts of the job's time that contain a
+family.
 """
 
 from collections.abc import Mapping
@@ -64,6 +65,12 @@ _TERMS = {
     "bubble.schedule": BLUE,
     "bubble.imbalance": SKY_BLUE,
     "bubble.jitter": tint(SKY_BLUE, 0.5),
+    "generate": tint(BLUE, 0.25),
+    "reward": tint(BLUE, 0.45),
+    "logprob": tint(BLUE, 0.6),
+    "advantage": tint(BLUE, 0.7),
+    "weight_sync": shade(BLUE, 0.2),
+    "environment": shade(BLUE, 0.4),
     "data_wait": PURPLE,
     "job_wait": shade(PURPLE, 0.3),
     "objects": shade(PURPLE, 0.55),
@@ -104,12 +111,12 @@ GOOD = GREEN
 def colour(term: str) -> str:
     """Return the colour of a ledger term, e.g. "forward" or "exposed_wait[fsdp]", as "#RRGGBB".
 
-    An unknown term is grey, like unexplained time.
+    An unknown term is grey, like unexplained time, and so is a part of a step that the training names, but lighter.
     """
     name, _, axis = term.partition("[")
     if name in _PER_AXIS:
         return tint(_PER_AXIS[name], _AXIS_TINT * _axis_index(axis.rstrip("]")))
-    return _TERMS.get(term, GREY)
+    return _TERMS.get(term, tint(GREY, 0.3) if term.startswith("span.") else GREY)
 
 
 def _axis_index(axis: str) -> int:

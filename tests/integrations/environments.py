@@ -22,6 +22,13 @@ PACKAGES = {
         "liger-kernel==0.8.5",
         "triton==3.9.0",  # its interpreter runs Liger's kernels on a CPU
     ),
+    "trl": (
+        "trl==1.16.0",
+        "transformers==5.24.0",
+        "accelerate==1.15.0",
+        "datasets==5.2.0",
+        "pandas==2.3.3",  # datasets cannot hash a table with a later one
+    ),
     "lightning": ("lightning==2.6.6", *TRACKERS),
     "deepspeed": ("deepspeed==0.19.8",),
     "ray": ("ray[train]==2.60.0",),

@@ -22,7 +22,6 @@ from traincope.analysis.attribution.releases import Releases
 from traincope.analysis.attribution.stalls import StallSplit
 from traincope.analysis.attribution.terms import (
     EVALUATION,
-    HOST_TERMS,
     UNATTRIBUTED,
     exposed_transfer,
     exposed_wait,
@@ -149,7 +148,8 @@ class Track:
     borders_ns: Ints
     """Borders of its slices: one more than there are slices."""
     code: NDArray[np.int8]
-    """Position of each slice's term in HOST_TERMS."""
+    """Position of each slice's term in `terms`."""
+    terms: tuple[str, ...]
     stalls: Ints
     """Positions of the slices that a stall owns. The arrays below have one entry per such slice."""
     axes: tuple[str, ...]
@@ -164,6 +164,7 @@ def track(slices: ThreadSlices, split: StallSplit, released: Releases) -> Track:
     return Track(
         borders_ns=np.append(slices.start_ns, slices.end_ns[-1:]),
         code=slices.code,
+        terms=slices.terms,
         stalls=split.at,
         axes=split.axes,
         axis_code=split.axis_code.astype(np.int16),
@@ -363,7 +364,7 @@ def _parts(span: _Span, track: Track) -> Iterator[Segment]:
     if span.start_ns < borders[0]:
         yield Segment(span.rank, UNATTRIBUTED, span.start_ns, borders[0])
     for start_ns, end_ns, code in zip(borders, borders[1:], codes, strict=False):
-        yield Segment(span.rank, HOST_TERMS[code], start_ns, end_ns)
+        yield Segment(span.rank, track.terms[code], start_ns, end_ns)
     if borders[-1] < span.end_ns:
         yield Segment(span.rank, UNATTRIBUTED, borders[-1], span.end_ns)
 

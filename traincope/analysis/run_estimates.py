@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traincope.analysis.attribution.stalls import StallSplit
-from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, HOST_TERMS, sums_of_terms
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, sums_of_terms
 from traincope.analysis.attribution.thread_slices import ThreadSlices, phase_codes
 from traincope.analysis.attribution.transfers import Transfers
 from traincope.analysis.communication.axis_operations import AxisOperation, counted_parts
@@ -92,7 +92,7 @@ def phase_stalls(rank: RankTimeline, slices: ThreadSlices, split: StallSplit) ->
     for at, kind in enumerate(numbering.values.tolist()):
         rest, operation = divmod(kind, len(split.operations))
         phase_code, axis = divmod(rest, len(split.axes))
-        result[HOST_TERMS[phase_code], split.axes[axis], split.operations[operation]] = (sums[0, at], sums[1, at])
+        result[slices.terms[phase_code], split.axes[axis], split.operations[operation]] = (sums[0, at], sums[1, at])
     return result
 
 

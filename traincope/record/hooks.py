@@ -30,6 +30,7 @@ from traincope.record.process.usage import ThreadUsage
 from traincope.record.state.checks import StateChecks
 from traincope.record.state.non_finite import NonFinite
 from traincope.record.state.outside_ddp import OutsideDDP
+from traincope.record.trainers.parts import TrainerParts
 
 
 def make_hooks() -> tuple[Hook, ...]:
@@ -55,6 +56,7 @@ def make_hooks() -> tuple[Hook, ...]:
         GarbageCollection(),
         Compilation(),
         Checkpoints(phases),
+        TrainerParts(),
         GradientScaling(),
         GroupEnd(),
         Exits(),

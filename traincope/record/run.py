@@ -54,6 +54,7 @@ from traincope.record.session.options import (
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
 from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
+from traincope.record.trainers.parts import Part, begin_part
 from traincope.store.job.launcher import NOTES_VARIABLE
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.node_local import Local, NodeLocal, local_place, thread_budget
@@ -402,6 +403,29 @@ class span:  # noqa: N801 - used as a function: `with traincope.span("tokenise")
             words, index = slot
             words[index] = monotonic_ns()
             self._slot = None  # the record is finished, also if the span is reused without a run
+
+
+class phase(span):  # noqa: N801
+    """Record the time inside the `with` as a part of the step that is not training. It owns all that happens inside.
+
+    `generate`, `reward`, `logprob`, `advantage`, `weight_sync` and `environment` are terms of the ledger; any other
+    name is the term `span.NAME`. FLOPs inside are not the model's. On another thread than the training's the part is
+    recorded, and costs no step time.
+
+    >>> with traincope.phase("reward"):
+    ...     rewards = score(completions)
+    """
+
+    __slots__ = ("_part",)
+
+    def __enter__(self) -> None:
+        recorder = _recording
+        self._part: Part | None = None if recorder is None or _is_compiling() else begin_part(recorder, self._name)
+
+    def __exit__(self, _kind: object, _error: object, _traceback: object) -> None:
+        if self._part is not None:
+            self._part.end()
+            self._part = None
 
 
 class wait_for(span):  # noqa: N801

@@ -20,9 +20,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.terms import (
+    ACTION_TERMS,
+    NAMED_PREFIX,
+    PHASE_TERMS,
+    UNATTRIBUTED,
+    exposed_transfer,
+    exposed_wait,
+)
 from traincope.arrays import Codes, Ints, chosen, joined
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import APART, OPEN, Flag, Kind, Phase
 from traincope.tiles.storage import NOTHING, SPAN_DTYPE
 from traincope.timeline import Instances, RankTimeline
 from traincope.timeline.timeline import TRAINING_THREAD
@@ -38,6 +45,7 @@ PHASE_LANES: Mapping[str, tuple[Phase, ...]] = {
     "compute": (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER, Phase.EVALUATION),
     "data": (Phase.DATA_WAIT, Phase.JOB_WAIT),
     "checkpoint": (Phase.CHECKPOINT_STALL,),
+    "parts": tuple(APART.values()),
     "host": (Phase.GC, Phase.COMPILE, Phase.SYNC, Phase.OBJECTS, Phase.NONE),
 }
 
@@ -190,6 +198,11 @@ def _classes(rank: RankTimeline, records: NDArray[np.void], registry: Registry, 
     for kind, phase in present:
         table[kind * NUM_PHASES + phase] = of_kind.get(kind, of_phase.get(phase, number(OTHER)))
     classes: Codes = table[code]
+    if Phase.NAMED in phases:
+        part = np.flatnonzero((records["kind"] == Kind.PHASE) & (records["phase"] == Phase.NAMED))
+        names, name = np.unique(records["name"][part], return_inverse=True)
+        terms = [f"{NAMED_PREFIX}{rank.name(number)}" for number in names.tolist()]
+        classes[part] = registry.classes.numbers_of(terms)[name]
     if Kind.ACTION in kinds:
         acted = np.flatnonzero((records["kind"] == Kind.ACTION) & (records["phase"] != Phase.EVALUATION))
         names, name = np.unique(records["name"][acted], return_inverse=True)

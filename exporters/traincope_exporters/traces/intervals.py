@@ -92,7 +92,7 @@ def _title(kind: Kind, phase: Phase, name: str) -> str:
         return "step"
     if kind is Kind.STALL:
         return f"wait for {name}"
-    if kind is Kind.PHASE:
+    if kind is Kind.PHASE and phase is not Phase.NAMED:
         word = phase.name.lower().replace("_", " ")
         return word if name in ("", word, phase.name.lower()) else f"{word} {name}"
     return name

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.timeline.build import Row, action, collective, group, message, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import PHASE_TERMS
-from traincope.events import Kind, Phase
+from traincope.events import APART, Kind, Phase
 from traincope.store.segments.evaluating import TRAINING
 from traincope.timeline import Timeline
 
@@ -76,7 +76,7 @@ TRAINING_TERMS = {of: term for of, term in PHASE_TERMS.items() if of != Phase.EV
 
 def test_every_phase_of_training_has_its_own_term() -> None:
     rows = [phase(of, 10 * of, 10 * of + 10) for of in TRAINING_TERMS]
-    result = analyze(timeline(rank(0, step(0, 0, 170), *rows)))
+    result = analyze(timeline(rank(0, step(0, 0, 230), *rows)))
     assert terms_of(result, number=0, at=0) == dict.fromkeys(TRAINING_TERMS.values(), 10) | {"unattributed": 20}
 
 
@@ -171,7 +171,9 @@ def runs(draw: st.DrawFn, *, actions: bool) -> Workload:
 def _rows(draw: st.DrawFn, number: int, *, count: int, actions: bool) -> list[Row]:
     border = draw(st.integers(1, LAST - 1))
     rows = [step(0, draw(st.integers(0, border - 1)), border), step(1, border, draw(st.integers(border, LAST)))]
-    rows += [phase(draw(st.sampled_from(list(PHASE_TERMS))), *draw(spans)) for _ in range(draw(st.integers(0, 6)))]
+    rows += [
+        phase(draw(st.sampled_from([*PHASE_TERMS, Phase.NAMED])), *draw(spans)) for _ in range(draw(st.integers(0, 6)))
+    ]
     rows += [Row(kind=Kind.SPAN, start_ns=s, end_ns=e, name="mine") for s, e in draw(st.lists(spans, max_size=2))]
     for sequence in range(count):
         at = draw(st.integers(0, len(GROUPS) - 1))
@@ -204,6 +206,11 @@ def labels(workload: Workload, *, number: int) -> list[Counter[str]]:
 
 
 def _label(workload: Workload, ns: int, *, number: int) -> str | None:
+    parts = [row for row in workload.rows[number] if row.phase in APART.values() and row.start_ns <= ns < row.end_ns]
+    if parts:
+        latest = max(row.start_ns for row in parts)
+        part = [row.phase for row in parts if row.start_ns == latest][-1]
+        return PHASE_TERMS.get(part, "span.named")
     if _between_evaluations(workload.rows[number], ns):
         return None
     kinds = (Kind.PHASE, Kind.STALL)

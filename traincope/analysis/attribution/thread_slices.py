@@ -1,7 +1,8 @@
 """Slices of one rank's training thread. Each slice has one owner: the innermost open interval.
 
 The innermost interval is the one that began last. Stalls in a checkpoint are the exception: the checkpoint keeps them,
-because ranks that save wait only for each other's writing. A slice lies in one step or outside all steps, and never
+because ranks that save wait only for each other's writing. A part of a step that is not training owns all time inside
+it that is not a stall, and `part` names it for the stalls too. A slice lies in one step or outside all steps, and never
 crosses the end of a pipeline window, so that sums over slices are exact sums of time.
 """
 
@@ -10,15 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.attribution.terms import ACTION_TERMS, EVALUATION, HOST_TERMS, PHASE_TERMS, UNATTRIBUTED
+from traincope.analysis.attribution.terms import (
+    ACTION_TERMS,
+    EVALUATION,
+    HOST_TERMS,
+    NAMED_PREFIX,
+    PHASE_TERMS,
+    UNATTRIBUTED,
+)
 from traincope.arrays import Bools, Ints, chosen
-from traincope.events import Flag, Kind, Phase
+from traincope.events import APART, Flag, Kind, Phase
 from traincope.timeline import RankTimeline, evaluations
 from traincope.timeline.intervals.painting import ABSENT, RUNS, owners
 
 STALLED = -1
 """`code` of a slice that a stall owns."""
 
+MAX_NAMES = 64
+"""Names of parts that are terms of their own; the time in others is that of the phases inside."""
 OWNERS = np.isin(np.arange(256), (Kind.PHASE, Kind.ACTION, Kind.STALL))
 """Kind -> True if its records own time."""
 
@@ -34,7 +44,13 @@ class ThreadSlices:
     owner: NDArray[np.int32]
     """Row of `intervals` that owns the slice, -1 if no interval is open."""
     code: NDArray[np.int8]
-    """Position of its term in HOST_TERMS; STALLED if a stall owns it: the collective decides a stall's term."""
+    """Position of its term in `terms`; STALLED if a stall owns it: the collective decides a stall's term."""
+    part: NDArray[np.int8]
+    """Position in `terms` of the part of the step around it that is not training, -1 if there is none."""
+    inside: NDArray[np.int8]
+    """`code` as it is without such parts."""
+    terms: tuple[str, ...]
+    """HOST_TERMS, and the terms of parts that the training names."""
     in_action: Bools
     """True inside a pipeline action of this rank."""
     intervals: NDArray[np.void]
@@ -47,7 +63,7 @@ class ThreadSlices:
     @property
     def term(self) -> NDArray[np.object_]:
         """Term of each slice; "" if a stall owns it."""
-        return np.array([*HOST_TERMS, ""], dtype=object)[self.code]
+        return np.array([*self.terms, ""], dtype=object)[self.code]
 
     @property
     def stalled(self) -> Bools:
@@ -71,6 +87,8 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
     in_save = _covered(borders, begins[saves], stops[saves])
     code[in_save & (code == STALLED)] = HOST_TERMS.index(PHASE_TERMS[Phase.CHECKPOINT_STALL])
     code[evaluations(rank).cover(begin)] = HOST_TERMS.index(EVALUATION)
+    part, terms = _parts(rank, intervals, borders)
+    own = np.where((part >= 0) & (code != STALLED), part, code)
     step = np.searchsorted(starts, begin, side="right") - 1
     inside = (step >= 0) & (begin < np.append(ends, 0)[step])
     actions = (intervals["kind"] == Kind.ACTION) & (intervals["phase"] != Phase.EVALUATION)
@@ -79,7 +97,10 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
         end_ns=stop,
         step=np.where(inside, step, ABSENT).astype(np.int32),
         owner=owner,
-        code=code,
+        code=own,
+        part=part,
+        inside=code,
+        terms=terms,
         in_action=_covered(borders, begins[actions], stops[actions]),
         intervals=intervals,
     )
@@ -97,7 +118,20 @@ def phase_codes(rank: RankTimeline, slices: ThreadSlices) -> NDArray[np.int8]:
     borders = np.append(slices.start_ns, slices.end_ns[-1:])
     owner = owners(borders, phases["start_ns"], phases["end_ns"])
     codes = np.append(_codes(rank, phases), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
-    return np.where(slices.code == evaluation, evaluation, codes)
+    return np.where(slices.code == evaluation, evaluation, np.where(slices.part >= 0, slices.part, codes))
+
+
+def _parts(rank: RankTimeline, intervals: NDArray[np.void], borders: Ints) -> tuple[NDArray[np.int8], tuple[str, ...]]:
+    """Return the innermost part around each slice, as a position in the terms, -1 for none; and the terms."""
+    apart = intervals[(intervals["kind"] == Kind.PHASE) & np.isin(intervals["phase"], list(APART.values()))]
+    named = apart["phase"] == Phase.NAMED
+    numbers = np.unique(apart["name"][named]).tolist()[:MAX_NAMES]
+    terms = (*HOST_TERMS, *(f"{NAMED_PREFIX}{rank.name(number)}" for number in numbers))
+    codes = _codes(rank, apart)
+    codes[named] = np.searchsorted(numbers, apart["name"][named]) + len(HOST_TERMS)
+    apart, codes = apart[codes < len(terms)], codes[codes < len(terms)]
+    owner = owners(borders, apart["start_ns"], apart["end_ns"])
+    return np.append(codes, np.int8(ABSENT))[owner], terms
 
 
 def _intervals(rank: RankTimeline) -> NDArray[np.void]:

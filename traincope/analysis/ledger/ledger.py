@@ -13,6 +13,7 @@ from traincope.analysis.attribution.terms import (
     EVALUATION,
     EVERY_STEP,
     HOST_TERMS,
+    NAMED_PREFIX,
     NOT_MEASURED,
     ONLY_IF_RECORDED,
     UNATTRIBUTED,
@@ -50,6 +51,8 @@ class RankLedger:
     """True for steps whose length is known but not what it consists of, and for requested ones, which are no sample."""
     by_phase: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
     """(Phase, term) -> ns of the term that a light step would record as that phase. Empty if no step is light."""
+    parts: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
+    """(Term of a part that is not training, term inside) -> ns: compute, waits and transfers, which it contains."""
     every_step: tuple[str, ...] = EVERY_STEP
     """Terms that light steps have too."""
     evaluation_ns: int = 0
@@ -66,6 +69,20 @@ class RankLedger:
         """Sum a term over the counted steps, in ns."""
         values = self.terms.get(term)
         return None if values is None else int(values[self.counted].sum())
+
+    def own(self, term: str) -> Ints | None:
+        """Return the term's ns without the communication inside it, which another rank may cause; None if unknown."""
+        values = self.terms.get(term)
+        return None if values is None else values - self._inside(("exposed_",), of=term)
+
+    @property
+    def waits_inside_ns(self) -> Ints:
+        """Waits for other ranks in parts that are not training."""
+        return self._inside(("exposed_wait[",))
+
+    def _inside(self, prefixes: tuple[str, ...], *, of: str | None = None) -> Ints:
+        chosen = (ns for (part, term), ns in self.parts.items() if of in (None, part) and term.startswith(prefixes))
+        return sum(chosen, np.zeros_like(self.wall_ns))
 
     @property
     def total_wall_ns(self) -> int:
@@ -108,7 +125,7 @@ class Ledger:
     @cached_property
     def every_step(self) -> tuple[str, ...]:
         """Terms that light steps have too, on every rank."""
-        return tuple(term for term in EVERY_STEP if all(term in rank.every_step for rank in self.ranks))
+        return tuple(term for term in self.order if all(term in rank.every_step for rank in self.ranks))
 
     @property
     def rank_steps(self) -> int:
@@ -160,6 +177,14 @@ class Ledger:
             sums=sums_of_terms(self.order),
             rank_steps=sum(int(rank.timed.sum()) for rank in self.ranks),
         )
+
+    def parts(self) -> dict[tuple[str, str], int]:
+        """Sum what parts that are not training contain, over ranks and counted steps: (term, term inside) -> ns."""
+        sums: dict[tuple[str, str], int] = defaultdict(int)
+        for rank in self.ranks:
+            for key, ns in rank.parts.items():
+                sums[key] += int(ns[rank.counted].sum())
+        return {key: ns for key, ns in sums.items() if ns}
 
     @property
     def run_wall_ns(self) -> int:
@@ -227,7 +252,7 @@ def rank_ledger(
         split = split.as_ambiguous(split.on(PIPELINE_AXIS) & ~pool[split.at], cause)
     terms = _host_terms(slices, pool=pool, count=len(numbers))
     evaluation_ns = terms.pop(EVALUATION)
-    terms |= _exposed_terms(slices, split, pool=pool, count=len(numbers))
+    terms |= _exposed_terms(slices, split, pool=pool | (slices.part >= 0), count=len(numbers))
     if pipelined:
         terms.pop(exposed_wait(PIPELINE_AXIS), None)
     bubble: dict[str, Ints] = {}
@@ -240,7 +265,10 @@ def rank_ledger(
         numbers=numbers,
         wall_ns=np.array([step.length_ns for step in rank.steps], dtype=np.int64) - evaluation_ns,
         terms=dict(terms),
-        ambiguous_waits=_ambiguous_waits(slices, split, outside=~pool[split.at], count=len(numbers)),
+        parts=_inside_parts(slices, split, count=len(numbers)),
+        ambiguous_waits=_ambiguous_waits(
+            slices, split, outside=~pool[split.at] & (slices.part[split.at] < 0), count=len(numbers)
+        ),
         counted=~np.isin(numbers, list(excluded.numbers)),
         light=np.isin(numbers, list(excluded.light)),
         by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light and rank.steps else {},
@@ -261,6 +289,7 @@ def idle_pool(slices: ThreadSlices, split: StallSplit, *, window_ends: Ints) -> 
     pool: Bools = (slices.stalled | nothing) & ~slices.in_action & in_window
     on_pipeline = split.at[split.on(PIPELINE_AXIS)]
     pool[on_pipeline] |= in_step[on_pipeline]
+    pool &= slices.part < 0
     return pool
 
 
@@ -277,8 +306,9 @@ def assemble(
     these terms, if they are not those of the clock; they are None unless counted steps contain such time.
     """
     recorded_terms = {term for rank in ranks for term in rank.terms}
-    axes = {term.partition("[")[2].rstrip("]") for term in recorded_terms if "[" in term}
-    order = term_order(axes, pipeline=bool(recorded_terms & set(BUBBLE)))
+    names = {term for term in recorded_terms if term.startswith(NAMED_PREFIX)}
+    axes = {term.partition("[")[2].rstrip("]") for term in recorded_terms - names if "[" in term}
+    order = term_order(axes, pipeline=bool(recorded_terms & set(BUBBLE)), names=names)
     absent = {exposed_wait(PIPELINE_AXIS)} - recorded_terms
     zero = {term for term in order if not any(np.any(rank.terms.get(term, 0)) for rank in ranks)}
     order = tuple(term for term in order if term not in absent | (ONLY_IF_RECORDED & zero))
@@ -287,13 +317,19 @@ def assemble(
     else:
         unseen = {term for term in not_measured if not any(rank.total(term) for rank in ranks)}
     return Ledger(
-        ranks=tuple(replace(rank, terms={term: _values(rank, term, unseen) for term in order}) for rank in ranks),
+        ranks=tuple(_completed(rank, order, names=names, unseen=unseen) for rank in ranks),
         order=order,
         excluded_steps=tuple(sorted(excluded_steps.warm_up)),
         dropped_steps=tuple(sorted(excluded_steps.dropped)),
         unwatched_steps=tuple(sorted(excluded_steps.unwatched)),
         clock=clock,
     )
+
+
+def _completed(rank: RankLedger, order: Sequence[str], *, names: set[str], unseen: Collection[str]) -> RankLedger:
+    """Give a rank every term of the run. Light steps have the parts that the training names, too."""
+    every_step = (*rank.every_step, *sorted(names)) if rank.every_step else ()
+    return replace(rank, terms={term: _values(rank, term, unseen) for term in order}, every_step=every_step)
 
 
 def _values(rank: RankLedger, term: str, unseen: Collection[str]) -> Ints | None:
@@ -310,11 +346,12 @@ def _filled(rank: RankLedger, term: str) -> Ints:
 
 
 def _host_terms(slices: ThreadSlices, *, pool: Bools, count: int) -> dict[str, Ints]:
-    """Sum the training thread's own terms outside the pool, and evaluation."""
-    chosen = np.flatnonzero((slices.code >= 0) & ~pool & (slices.step >= 0))
-    places = slices.code[chosen].astype(np.int64) * count + slices.step[chosen]
-    sums = _summed(places, slices.duration_ns[chosen], len(HOST_TERMS) * count)
-    return dict(zip(HOST_TERMS, sums.reshape(len(HOST_TERMS), count), strict=True))
+    """Sum the training thread's own terms outside the pool, evaluation, and all time in parts that are not training."""
+    code = np.where(slices.part >= 0, slices.part, slices.code)
+    chosen = np.flatnonzero((code >= 0) & ~pool & (slices.step >= 0))
+    places = code[chosen].astype(np.int64) * count + slices.step[chosen]
+    sums = _summed(places, slices.duration_ns[chosen], len(slices.terms) * count)
+    return dict(zip(slices.terms, sums.reshape(len(slices.terms), count), strict=True))
 
 
 def _exposed_terms(slices: ThreadSlices, split: StallSplit, *, pool: Bools, count: int) -> dict[str, Ints]:
@@ -328,6 +365,19 @@ def _exposed_terms(slices: ThreadSlices, split: StallSplit, *, pool: Bools, coun
             terms[exposed_transfer(axis)] = _summed(step, split.transfer_ns[chosen], count)
             terms[exposed_wait(axis)] = _summed(step, split.wait_ns[chosen], count)
     return terms
+
+
+def _inside_parts(slices: ThreadSlices, split: StallSplit, *, count: int) -> dict[tuple[str, str], Ints]:
+    """Sum the time in parts that are not training by what would own it outside of them."""
+    sums: dict[tuple[str, str], Ints] = {}
+    for part in np.unique(slices.part[slices.part >= 0]).tolist():
+        within = slices.part == part
+        elsewhere = replace(slices, code=slices.inside, part=np.full_like(slices.part, -1))
+        terms = _host_terms(elsewhere, pool=~within, count=count) | _exposed_terms(
+            elsewhere, split, pool=~within, count=count
+        )
+        sums |= {(slices.terms[part], term): ns for term, ns in terms.items() if ns.any()}
+    return sums
 
 
 def _ambiguous_waits(
@@ -389,8 +439,9 @@ def _by_phase(
     count = len(rank.steps)
     places = phase_codes(rank, slices).astype(np.int32) * count + slices.step
     placed = replace(slices, step=np.where(slices.step < 0, slices.step, places))
-    size = len(HOST_TERMS) * count
-    placed_terms = _host_terms(placed, pool=pool, count=size) | _exposed_terms(placed, split, pool=pool, count=size)
+    size = len(slices.terms) * count
+    placed_terms = _host_terms(placed, pool=pool, count=size)
+    placed_terms |= _exposed_terms(placed, split, pool=pool | (slices.part >= 0), count=size)
     del placed_terms[EVALUATION]
     sums: dict[str, Floats] = {term: ns.astype(np.float64) for term, ns in placed_terms.items()}
     idle_ns = _by_step(placed, np.flatnonzero(pool), size).reshape(-1, count)
@@ -400,7 +451,7 @@ def _by_phase(
     return {
         (phase, term): ns
         for term, by_phase in sums.items()
-        for phase, ns in zip(HOST_TERMS, by_phase.reshape(-1, count), strict=True)
+        for phase, ns in zip(slices.terms, by_phase.reshape(-1, count), strict=True)
         if ns.any()
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from traincope.analysis.attribution.releases import Releases
 from traincope.analysis.attribution.stalls import SPLIT, StallSplit
-from traincope.analysis.attribution.terms import EVALUATION, HOST_TERMS, exposed_transfer
+from traincope.analysis.attribution.terms import EVALUATION, exposed_transfer
 from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.attribution.transfers import Transfers
 from traincope.arrays import Bools, Ints
@@ -151,7 +151,7 @@ def _range_moves(
 
 
 def _work(pieces: ThreadSlices, piece: int, ns: int) -> Work:
-    return Work(HOST_TERMS[pieces.code[piece]], ns)
+    return Work(pieces.terms[pieces.code[piece]], ns)
 
 
 def _is_nothing(move: Move) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
+from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.arrays import Floats, Ints
 from traincope.events import Kind
@@ -39,7 +39,7 @@ def own_work(timeline: Timeline, ledger: Ledger) -> OwnWork | None:
     if not ledger.rank_steps:
         return None
     steps = counted_steps(ledger.ranks)
-    own_ns = np.stack([by_step(rank, steps, (*COMPUTE, *OWN_WORK)) for rank in ledger.ranks])
+    own_ns = np.stack([by_step(rank, steps, own_terms(rank)) for rank in ledger.ranks])
     hosts = {rank.rank: rank.info.host.name for rank in timeline.run.ranks}
     excess = np.full_like(own_ns, np.nan)
     for rows in peers(timeline, ledger):
@@ -53,18 +53,26 @@ def own_work(timeline: Timeline, ledger: Ledger) -> OwnWork | None:
     )
 
 
+def own_terms(rank: RankLedger) -> tuple[str, ...]:
+    """Terms that no other rank can cause, apart from the communication in parts that are not training."""
+    return (*COMPUTE, *OWN_WORK, *filter(is_part, rank.terms))
+
+
 def counted_steps(ranks: Sequence[RankLedger]) -> Ints:
     """Return the numbers of the steps that count on any of these ranks, ascending."""
     return np.unique(np.concatenate([rank.numbers[rank.counted] for rank in ranks]))
 
 
 def by_step(rank: RankLedger, steps: Ints, terms: Sequence[str]) -> Floats:
-    """Return the rank's time in these terms in the steps, ns; NaN for steps that it did not complete."""
-    known = [ns for term in terms if (ns := rank.terms.get(term)) is not None]
+    """Return the rank's own time in these terms in the steps, ns; NaN for steps that it did not complete."""
+    known = [ns for term in terms if (ns := rank.own(term)) is not None]
+    return placed(rank, steps, np.sum([np.zeros_like(rank.wall_ns), *known], axis=0))
+
+
+def placed(rank: RankLedger, steps: Ints, ns: Ints) -> Floats:
+    """Return the values, one per step of the rank, for these steps; NaN for steps that it did not complete."""
     result = np.full(len(steps), np.nan)
-    result[np.searchsorted(steps, rank.numbers[rank.counted])] = np.sum([np.zeros_like(rank.wall_ns), *known], axis=0)[
-        rank.counted
-    ]
+    result[np.searchsorted(steps, rank.numbers[rank.counted])] = ns[rank.counted]
     return result
 
 

@@ -16,7 +16,7 @@ from traincope.analysis.attribution.terms import BUBBLE, COMPUTE
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.stragglers.host_usage import HostUsage, host_usage
-from traincope.analysis.stragglers.own_work import OF_DEVICE, OWN_WORK, by_step, counted_steps, peers
+from traincope.analysis.stragglers.own_work import OF_DEVICE, by_step, counted_steps, own_terms, peers, placed
 from traincope.analysis.stragglers.patterns import Pattern, pattern
 from traincope.analysis.stragglers.persistence import (
     MIN_STEPS_PER_BLOCK,
@@ -216,7 +216,7 @@ def _rank_wait(rank: RankLedger, *, own_wait_ns: int, straggler_wait_ns: int) ->
     return RankWait(
         rank=rank.rank,
         compute_ns=compute,
-        own_ns=compute + sum(rank.total(term) or 0 for term in OWN_WORK),
+        own_ns=sum(int(ns[rank.counted].sum()) for term in own_terms(rank) if (ns := rank.own(term)) is not None),
         own_wait_ns=own_wait_ns,
         straggler_wait_ns=straggler_wait_ns,
     )
@@ -247,11 +247,12 @@ class _Compared:
             return np.array([by_step(rank, steps, terms)[common] for rank in chosen])
 
         waits = (term for term in ranks[0].terms if term.startswith("exposed_wait[") or term in BUBBLE)
+        inside = np.array([placed(rank, steps, rank.waits_inside_ns)[common] for rank in chosen])
         return cls(
             ranks=tuple(chosen),
             steps=steps[common],
-            work={term: summed(term) for term in (*COMPUTE, *OWN_WORK, *OF_DEVICE) if term in ranks[0].terms},
-            waits_ns=summed(*waits),
+            work={term: summed(term) for term in (*own_terms(ranks[0]), *OF_DEVICE) if term in ranks[0].terms},
+            waits_ns=summed(*waits) + inside,
             wall_ns=summed(*ranks[0].terms).mean(axis=0) if chosen else np.empty(0),
         )
 

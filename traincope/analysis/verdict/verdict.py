@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.attribution.terms import COMPUTE, is_part
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.communication.call_sites import RankCalls
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
@@ -178,9 +178,11 @@ def _no_steps() -> Finding:
 
 def _healthy(ledger: Ledger) -> Finding:
     compute = sum(ledger.share(term) or 0.0 for term in COMPUTE)
+    parts = [f"{percent(ratio)} is {term}" for term in ledger.order if is_part(term) and (ratio := ledger.share(term))]
+    time = ", ".join([f"{percent(compute)} of step time is compute", *parts])
     return Finding(
         kind=FindingKind.HEALTHY,
         confidence=MEDIUM,
-        evidence=f"{percent(compute)} of step time is compute, and no loss reaches {percent(MIN_SHARE)}",
+        evidence=f"{time}, and no loss reaches {percent(MIN_SHARE)}",
         advice="",
     )

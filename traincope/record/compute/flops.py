@@ -327,7 +327,9 @@ class Flops:
             self._count(phase, work, dtype, flops, square)
 
     def _phase(self) -> Phase | None:
-        """Return the phase of the calling thread's products. None outside training (an optimizer, an evaluation)."""
+        """Return the phase of the calling thread's products. None outside training (a rollout, an evaluation)."""
+        if self._active_recorder.threads.parts:
+            return None
         if self._graph_task() != NO_GRAPH_TASK:
             return Phase.RECOMPUTE if self._thread.recomputing or self._is_recomputed() else Phase.BACKWARD
         if self._thread.modules:

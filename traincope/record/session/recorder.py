@@ -482,6 +482,8 @@ class _Threads(threading.local):
     __slots__ = ("_idle", "_mute")
     """The same in all threads, as slots are."""
     writer: ThreadWriter
+    parts = 0
+    """Depth of the calling thread in parts of a step that are not training."""
 
     def __init__(self, idle: deque[ThreadWriter], mute: ThreadWriter) -> None:
         """`idle`: the writers that no thread has. `mute` drops every record and counts it."""

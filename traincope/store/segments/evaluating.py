@@ -2,16 +2,22 @@
 
 The recorder records forwards without gradients in evaluation mode. Between two of them an evaluation loop fetches
 batches, sums its losses over ranks and decodes. That time is evaluation too, unless it contains training: work of a
-step, a checkpoint, or a step boundary. A compilation is never evaluation: it serves the training too.
+step, a checkpoint, or a step boundary. A compilation is never evaluation: it serves the training too. Neither is a part
+of a step such as a rollout, which may run its model in evaluation mode.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import APART, OPEN, Flag, Kind, Phase
 
-TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER, Phase.CHECKPOINT_STALL)
+TRAINING = (
+    *(Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE, Phase.OPTIMIZER, Phase.CHECKPOINT_STALL),
+    *APART.values(),
+)
+NEVER = (Phase.COMPILE, *APART.values())
+"""Phases that are no evaluation wherever they are."""
 
 
 def evaluation_intervals(main: NDArray[np.void], *, last_ns: int) -> NDArray[np.int64]:
@@ -31,8 +37,18 @@ def evaluation_intervals(main: NDArray[np.void], *, last_ns: int) -> NDArray[np.
     apart = (starts[1:] > reach[:-1]) & _holds_training(main[on_host], reach[:-1], starts[1:], last_ns=last_ns)
     begins, finishes = np.append(True, apart), np.append(apart, True)
     spans: NDArray[np.int64] = np.stack([starts[begins], reach[finishes]], axis=1).astype(np.int64)
-    compiling = main[on_host & (main["kind"] == Kind.PHASE) & (main["phase"] == Phase.COMPILE)]
-    return _without(spans, np.stack([compiling["start_ns"], _ends_ns(compiling, last_ns)], axis=1).astype(np.int64))
+    others = main[on_host & (main["kind"] == Kind.PHASE) & np.isin(main["phase"], NEVER)]
+    return _without(spans, _joined(np.stack([others["start_ns"], _ends_ns(others, last_ns)], axis=1).astype(np.int64)))
+
+
+def _joined(spans: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the union of spans, in order and disjoint."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(spans[:, 1])
+    begins = np.append(True, spans[1:, 0] > reach[:-1])[: len(spans)]
+    finishes = np.append(begins[1:], True)[: len(spans)]
+    joined: NDArray[np.int64] = np.stack([spans[begins, 0], reach[finishes]], axis=1)
+    return joined
 
 
 def _without(spans: NDArray[np.int64], holes: NDArray[np.int64]) -> NDArray[np.int64]:

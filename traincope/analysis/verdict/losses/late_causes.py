@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED
+from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
 from traincope.analysis.stragglers.own_work import place
@@ -52,6 +52,13 @@ UNCOVERED = (
     "no probe covers what it does",
     "Wrap work that only this rank does (data, logging, metrics) in traincope.span(), and stop other jobs on its host.",
 )
+PARTS = {
+    "generate": "Cap the length of its samples, or spread long prompts over the ranks.",
+    "reward": "Give every rank as many samples to score, or score them in other processes while the step goes on.",
+    "environment": "Run its environments in other processes, or end those that take too long.",
+}
+"""Part of a step that is not training -> advice for a rank whose part takes longer."""
+OTHER_PART = "Look at what only this rank does in that part of its steps."
 SAMPLE = "`traincope profile RUN --stacks {rank} {peer}` names the line while it trains. "
 
 
@@ -206,6 +213,8 @@ CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (_more_w
 
 def _unknown(straggler: Straggler, evidence: Evidence, *, sampled: bool) -> LateCause:
     does, advice = UNCOVERED if straggler.cause == UNATTRIBUTED else ("", UNKNOWN_WORK)
+    if is_part(straggler.cause):
+        advice = PARTS.get(straggler.cause, OTHER_PART)
     peers = evidence.peers(straggler.rank)
     sample = "" if sampled or not peers else SAMPLE.format(rank=straggler.rank, peer=peers[0])
     return LateCause(evidence=does, advice=sample + advice)

@@ -57,6 +57,8 @@ class LossKind(StrEnum):
     """Exposed wait until this rank joined; wait chains are not followed, as in `straggler_wait`."""
     AWAITED_JOB = "awaited_job"
     """Wait for another job, by its role."""
+    PART = "part"
+    """What a part of the step that is not training contains, by its term outside of it."""
     AMBIGUOUS_WAIT = "ambiguous_wait"
     """Part of a transfer that may be wait."""
     RECORDER = "recorder"

@@ -95,7 +95,8 @@ def sampled_findings(evidence: Evidence, ledger: Ledger) -> Weighted:
 def _is_awaited(ledger: Ledger, window: SampledWindow, line: SlowCode) -> bool:
     """Return whether the other ranks communicate longer in the window than this one, by half of the line's excess."""
     waits_ns = {
-        rank.rank: sum(float(np.mean(ns[rows])) for term, ns in rank.terms.items() if ns is not None and _is_wait(term))
+        rank.rank: float(np.mean(rank.waits_inside_ns[rows]))
+        + sum(float(np.mean(ns[rows])) for term, ns in rank.terms.items() if ns is not None and _is_wait(term))
         for rank in ledger.ranks
         if (rows := _rows(rank, window)).any()
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from traincope.analysis.attribution.terms import BUBBLE, JOB_WAIT, exposed_transfer, exposed_wait
+from traincope.analysis.attribution.terms import BUBBLE, JOB_WAIT, UNATTRIBUTED, exposed_transfer, exposed_wait
 from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.efficiency.utilization import AT_WORK
 from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
@@ -87,6 +87,7 @@ def term_causes(analysis: SlicedResults) -> tuple[TermCauses, ...]:
         *_transfers(analysis),
         *_waits(analysis),
         *_job_waits(analysis),
+        *_parts(analysis),
         *_bubble(analysis),
         *_recorder(analysis),
         *_productive(analysis),
@@ -182,6 +183,18 @@ def _job_waits(analysis: SlicedResults) -> Iterator[TermCauses]:
         for role, ns in by_role.items()
     )
     yield _sliced(analysis, (JOB_WAIT,), causes)
+
+
+def _parts(analysis: SlicedResults) -> Iterator[TermCauses]:
+    """What the parts of a step that are not training contain. Time that no probe covers is the rest."""
+    inside = analysis.ledger.parts()
+    for part in dict.fromkeys(part for part, _ in inside):
+        causes = (
+            Cause(kind=LossKind.PART, subject=term, ns=ns, basis=Basis.MEASURED)
+            for (of, term), ns in inside.items()
+            if of == part and term not in (part, UNATTRIBUTED)
+        )
+        yield _sliced(analysis, (part,), causes)
 
 
 def _bubble(analysis: SlicedResults) -> Iterator[TermCauses]:

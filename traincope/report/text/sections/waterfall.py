@@ -44,6 +44,7 @@ CAUSES: Mapping[str, str] = {
     LossKind.KERNEL_INEFFICIENCY: "below peak",
     LossKind.AMBIGUOUS_WAIT: "may be wait",
     LossKind.AWAITED_JOB: "for",
+    LossKind.PART: "of it",
     LossKind.MESSAGE_IMBALANCE: "unequal messages",
     LossKind.CONTENTION: "contention",
     LossKind.LATE_RANK: "late",
