@@ -20,6 +20,7 @@ PUBLIC_NAMES = [
     "event",
     "log",
     "open_run",
+    "phase",
     "run",
     "span",
     "step",

@@ -125,7 +125,8 @@ class Ledger:
     @cached_property
     def every_step(self) -> tuple[str, ...]:
         """Terms that light steps have too, on every rank."""
-        return tuple(term for term in self.order if all(term in rank.every_step for rank in self.ranks))
+        named = (term for term in self.order if term.startswith(NAMED_PREFIX))
+        return tuple(term for term in (*EVERY_STEP, *named) if all(term in rank.every_step for rank in self.ranks))
 
     @property
     def rank_steps(self) -> int:
