@@ -114,9 +114,9 @@ def test_parameters_that_are_reduced_by_hand_or_differ_are_no_finding(reduced: i
     assert found([DDP], reduced_bytes=reduced * KIB, outside=sizes) is None
 
 
-@pytest.mark.parametrize("exchange", ["all_to_all", "all_reduce"])
+@pytest.mark.parametrize("exchange", ["all_to_all", "all_reduce", "send"])
 def test_parts_of_a_model_have_gradients_that_no_other_rank_has(exchange: str) -> None:
-    """Ranks exchange tokens for their experts, or activations in the forward."""
+    """Ranks exchange tokens for their experts, or activations in the forward, or between stages written by hand."""
     assert found([WORLD], reduced_bytes=600 * KIB, exchange=exchange) is None
 
 

@@ -1,5 +1,6 @@
 """Stops of progress in runs made by hand: who waited for whom, who is to blame, and what stays unknown."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from tests.timeline.build import Row, collective, group, message, phase, rank, r
 from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.hangs.hang import Differs, StopState
-from traincope.events import OPEN, Flag, Kind, Phase
+from traincope.events import BLOCK_STEPS, OPEN, Flag, Kind, Phase
 from traincope.store import LauncherNote, Look, RankRecords
 from traincope.timeline import build_timeline
 from traincope.topology import ClusterNode, Scheduler
@@ -408,6 +409,49 @@ def test_a_rank_that_issues_the_usual_collectives_in_another_order_is_named_with
     assert (hang.kind, hang.culprits, hang.differs) == (HangKind.MISMATCH, (1,), Differs.ORDER)
     assert "waited for rank 1 in all_reduce on shard" in hang.evidence
     assert hang.evidence.endswith("rank 1 issued the same collectives in another order than in earlier steps")
+
+
+PIPELINE_STEPS = 9
+
+
+def stage_of(number: int, microbatches: int, *, done: int) -> RankRecords:
+    """Stage of three of a pipeline written by hand. Each step passes 3 microbatches on, then their gradients back.
+
+    The last step has so many `microbatches`, and the message after the first `done` ones does not end. The step of
+    a stage begins after it has received once, so the first message of a step counts to the window before.
+    """
+    before, after = number - 1, number + 1
+    rows: list[Row] = []
+    counts = Counter[tuple[str, int, int]]()
+    for at in range(PIPELINE_STEPS + 1):
+        is_last, begin = at == PIPELINE_STEPS, at * 100 * MS
+        passed = microbatches if is_last else 3
+        there, back = [("recv", before), ("send", after)] * passed, [("recv", after), ("send", before)] * passed
+        sent = [(name, peer) for name, peer in there + back if 0 <= peer < 3]
+        rows.append(step(at, begin + 2 * MS, OPEN if is_last else begin + 102 * MS, flags=Flag.DETAILED))
+        for place, (name, peer) in enumerate(sent[: done + 1] if is_last else sent):
+            own = at - 1 if number and at and not place else at
+            start, window = begin + (1 + 5 * place) * MS, own // BLOCK_STEPS * BLOCK_STEPS
+            end = OPEN if is_last and place == done else start + MS
+            row = message(name, start, end, peer=peer, sequence=counts[name, peer, window], at=own)
+            counts[name, peer, window] += 1
+            rows.append(replace(row, window=window))
+    rows.append(stall(rows[-1], rows[-1].start_ns, OPEN))
+    records = rank(number, *rows, groups=[group("pp", 0, 1, 2)], ending=None)
+    return looked(records, WAITING, at_ns=PIPELINE_STEPS * 100 * MS + 40 * S)
+
+
+def test_a_stage_that_leaves_a_message_out_is_named_if_most_do_what_they_always_did() -> None:
+    """In the last step, stage 1 has two microbatches and waits for a gradient, and stage 2 for the third one."""
+    hang = only(stage_of(0, 3, done=2), stage_of(1, 2, done=4), stage_of(2, 3, done=2))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (1,), (0, 2), MEDIUM)
+    assert hang.evidence.endswith("rank 1 issued other messages, or fewer, than in earlier steps")
+
+
+def test_stages_that_leave_their_habit_together_are_not_named_alone() -> None:
+    """Stages 0 and 1 have two microbatches now, and stage 2 waits for the third one: it may be the one at fault."""
+    hang = only(stage_of(0, 2, done=2), stage_of(1, 2, done=4), stage_of(2, 3, done=2))
+    assert (hang.kind, hang.culprits) == (HangKind.DEADLOCK, (1, 2))
 
 
 def test_a_stage_that_waits_for_its_usual_message_is_part_of_a_deadlock() -> None:

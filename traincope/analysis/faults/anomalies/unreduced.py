@@ -22,7 +22,7 @@ ALMOST_ALL = 0.95
 LEAST = 0.05
 """Share of the gradients' bytes below which messages between backward and optimizer are something else."""
 DDP_AXIS, WRAPPER, NO_RULE = "dp", "wrapper", "none"
-ALL_TO_ALL = "all_to_all"
+EXCHANGES = frozenset({"all_to_all", "send", "recv"})
 HALF = (Element.BFLOAT16, Element.FLOAT16)
 
 
@@ -112,10 +112,10 @@ def _by_hand(rank: RankTimeline) -> bool:
 
 
 def _is_spread(rank: RankCalls) -> bool:
-    """Return whether ranks hold parts of the model, e.g. experts, with gradients of their own: they exchange tokens or
-    activations.
+    """Return whether ranks hold parts of the model, e.g. experts or stages, with gradients of their own: they exchange
+    tokens or activations.
     """
-    return any(sent.operation == ALL_TO_ALL or sent.phase is Phase.FORWARD for sent in rank.messages)
+    return any(sent.operation in EXCHANGES or sent.phase is Phase.FORWARD for sent in rank.messages)
 
 
 def _one_axis(rank: RankTimeline) -> bool:

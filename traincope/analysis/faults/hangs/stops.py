@@ -209,23 +209,35 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     text = f"{in_cycle(source.ranks, inside, run.standings)}; all{lasting(until_ns - since_ns)}"
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
-    # Each stage of a pipeline has messages of its own.
-    alike = not any(edge.call.channel.direct for edge in inside)
+    direct = {edge.call.channel.direct for edge in inside}
+    alike = direct == {False} or (direct == {True} and _are_few(run, odd))
     is_habit = alike and bool(odd) and len(odd) < len(departs) and None not in departs.values()
     waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
     if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
         return _unknown(hang, source.ranks, "the records do not show all of their waits")
     if is_habit:
-        return _departed(run, hang, odd, text)
+        return _departed(run, hang, odd, text, direct=direct == {True})
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
     return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text, cannot_go_on="they wait for each other")
 
 
-def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str) -> Hang:
-    """Name the ranks of a cycle that issued what they never issued before: the others are their victims."""
+def _are_few(run: _Run, odd: tuple[int, ...]) -> bool:
+    """True if most ranks do what they always did. Each stage of a pipeline has messages of its own: where as many ranks
+    leave their habit, the others may be those that should have.
+    """
+    departs = {rank: each.calls.departs for rank, each in run.standings.items()}
+    departed = [rank for rank, left in departs.items() if left]
+    return None not in departs.values() and set(departed) == set(odd) and 2 * len(odd) < len(departs)
+
+
+def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str, *, direct: bool) -> Hang:
+    """Name the ranks of a cycle that issued what they never issued before: the others are their victims. `direct`: they
+    wait for messages; of these, a rank that leaves some out has issued a part.
+    """
     culprit = run.standings[odd[0]]
-    reorders = all(run.standings[rank].calls.reorders for rank in odd)
+    reorders = not direct and all(run.standings[rank].calls.reorders for rank in odd)
     how = "the same collectives in another order than" if reorders else "other collectives than"
+    how = "other messages, or fewer, than" if direct else how
     habit = f"{numbers(odd, 'rank')} issued {how} in earlier steps"
     return replace(
         hang,

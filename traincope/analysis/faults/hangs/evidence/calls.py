@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,11 @@ class Call:
     is_async: bool
     group: Group
     in_training_thread: bool
+    message: int | None = None
+    """Of a message between two ranks: its number on the channel since the run's begin; None if records are missing. A
+    window begins with a step, and the step of a stage may begin only after it has received: counts within windows of
+    two stages need not agree.
+    """
 
     @property
     def identity(self) -> Identity:
@@ -87,6 +93,8 @@ class RankCalls:
     """Calls in whose wait the training thread was when its records end."""
     by_flight: bool = False
     """They are those of torch's flight recorder."""
+    messages: Mapping[Channel, int] | None = None
+    """Channel of messages between two ranks -> their number since the run's begin; None if records are missing."""
     behind: frozenset[str] = frozenset()
     """Groups of which this rank issued a collective that is complete on other members, and not on its GPU."""
 
@@ -148,6 +156,8 @@ class RankCalls:
         """True if the rank issued its part of another rank's call; None if its records do not show it."""
         if (call.window == FLIGHT_WINDOW) is not self.by_flight:
             return None  # their counts do not compare
+        if call.message is not None and self.messages is not None:
+            return self.messages.get(call.channel, 0) > call.message
         if self.latest.get(call.channel, (-1, -1)) >= (call.window, call.sequence):
             return True
         if self.by_flight:
@@ -182,7 +192,33 @@ def _rank_calls(rank: RankTimeline, *, until: int | None) -> RankCalls:
     for thread, records in recent.items():
         calls += _calls(rank, records[records["kind"] == Kind.COLLECTIVE], thread=thread)
     calls.sort(key=lambda call: call.start_ns)
-    return RankCalls(rank, tuple(calls), frozenset(_waiting(rank, recent[TRAINING_THREAD])))
+    messages = _messages_before(rank, parts, windows) if any(call.channel.direct for call in calls) else None
+    if messages is not None:
+        calls = [_numbered(call, messages) for call in calls]
+    return RankCalls(rank, tuple(calls), frozenset(_waiting(rank, recent[TRAINING_THREAD])), messages=messages)
+
+
+def _messages_before(
+    rank: RankTimeline, parts: Mapping[str, NDArray[np.void]], windows: NDArray[np.integer[Any]]
+) -> Counter[Channel] | None:
+    """Number of the messages on each channel before these windows; None if not all steps have detail."""
+    steps = rank.main[rank.main["kind"] == Kind.STEP]
+    if rank.since_ns is not None or not len(steps) or not (steps["flags"] & Flag.DETAILED > 0).all():
+        return None
+    counts: Counter[Channel] = Counter()
+    for records in parts.values():
+        direct = (records["kind"] == Kind.COLLECTIVE) & (records["flags"] & Flag.POINT_TO_POINT > 0)
+        channels, at = channels_of(rank, records[direct & ~np.isin(records["window"], windows)])
+        counts.update({channel: int((at == number).sum()) for number, channel in enumerate(channels)})
+    return counts
+
+
+def _numbered(call: Call, messages: Counter[Channel]) -> Call:
+    """The call with its number, if it is a message. Its channel's count goes on."""
+    if not call.channel.direct:
+        return call
+    messages[call.channel] += 1
+    return replace(call, message=messages[call.channel] - 1)
 
 
 def _calls(rank: RankTimeline, records: NDArray[np.void], *, thread: str) -> Iterator[Call]:
