@@ -22,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -230,6 +230,9 @@ validate-exports: setup
 
 validate-dashboards: setup
 	@$(BIN)/python -m tests.dashboards.validate
+
+worked-numbers: setup
+	@$(BIN)/python -m tests.truth.formulas.worked
 
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"

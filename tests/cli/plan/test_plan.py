@@ -29,6 +29,51 @@ def test_json_has_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None
     assert answer["convention"].endswith("causal attention not halved")
 
 
+def test_a_model_by_name_is_the_model_by_its_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    """GPT-3 has its name since table 3 of the same paper. A shape besides replaces that of the model."""
+    step = shlex.split("--seq 2048 --batch 64 --gpus 64 --peak-tflops 312 --iteration-seconds 13.75")
+    options = [*step, "--recompute", "selective"]
+    assert outcome(capsys, "plan", "flops", "--model", "gpt3-175b", *options) == outcome(capsys, *WORDS)
+    fewer = outcome(capsys, "plan", "flops", "--model", "gpt3-175b", "--layers", "48", *options, "--format", "json")
+    assert json.loads(fewer)["parameters"] == 48 * 12 * 12288**2 + 51200 * 12288
+
+
+def test_a_budget_has_states_flops_years_and_days(capsys: pytest.CaptureFixture[str]) -> None:
+    """405B on 15e12 tokens: 6 N D = 3.645e25. A year of an H100 is 989.4e12 x 365 x 86,400 = 3.120e22 FLOP."""
+    words = shlex.split("plan budget --parameters 405e9 --tokens 15e12 --gpu h100 --gpus 16384 --mfu 0.4 --dp 4")
+    answer = json.loads(outcome(capsys, *words, "--format", "json"))
+    assert answer["flops"] == pytest.approx(3.645e25)
+    assert answer["gpu_years_at_peak"] == pytest.approx(1168, abs=1)
+    assert answer["days"] == pytest.approx(1168.2 * 365 / 16384 / 0.4, abs=0.05)
+    totals = [stage["total_bytes"] / 405e9 for stage in answer["stages"]]
+    assert totals == pytest.approx([16, 4 + 12 / 4, 2 + 14 / 4, 16 / 4])
+    shown = outcome(capsys, *words)
+    assert "3.645e+25 FLOP" in shown
+    assert "65.1 days at 40.0 % MFU" in shown
+
+
+def test_a_budget_by_a_models_name_counts_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = json.loads(outcome(capsys, "plan", "budget", "--model", "gpt3-175b", "--no-master", "--format", "json"))
+    assert answer["parameters"] == 96 * 12 * 12288**2 + 51200 * 12288
+    assert answer["bytes_per_parameter"] == 12
+    assert (len(answer["stages"]), answer["flops"], answer["days"]) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("memory", "the model's shapes lack --layers, --hidden, --heads, --vocab, --seq; give them, or a model"),
+        ("memory --model llama3-8b", "llama3-8b does not state the tokens per sequence of the training; give --seq"),
+        ("comm --model llama3-8b --seq 8 --experts 2", "shapes of experts go with a model given by shapes"),
+        ("budget --parameters 7e9 --mfu 40", "--mfu is 40; it is a share of the peak, e.g. 0.4"),
+        ("budget --parameters 7e9 --gpus 8", "--gpus needs the peak of one; give --gpu, e.g. --gpu h100"),
+        ("budget --parameters 7e9 --gpu h100", "--gpu decides the time of a training; give its --tokens"),
+    ],
+)
+def test_what_a_question_lacks_is_one_sentence(capsys: pytest.CaptureFixture[str], words: str, sentence: str) -> None:
+    assert outcome(capsys, "plan", *words.split()).startswith(f"2: traincope plan: {sentence}")
+
+
 def test_text_has_the_same_numbers_and_the_convention(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(capsys, *WORDS, "--causal-half") == (
         "MFU  50.7 %   139 PFLOP per step, 158 TFLOP/s per GPU\n"

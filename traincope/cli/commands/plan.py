@@ -4,6 +4,7 @@ import argparse
 
 from traincope.cli.command import Command, add_commands
 from traincope.cli.plan.bubble import PlanBubble
+from traincope.cli.plan.budget import PlanBudget
 from traincope.cli.plan.cadence import PlanCadence
 from traincope.cli.plan.check import PlanCheck
 from traincope.cli.plan.comm import PlanComm
@@ -16,6 +17,7 @@ from traincope.cli.served import add_server_arguments, serve_viewer
 from traincope.errors import UsageError
 
 QUESTIONS: tuple[Command, ...] = (
+    PlanBudget(),
     PlanFlops(),
     PlanMemory(),
     PlanPeak(),

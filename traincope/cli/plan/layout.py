@@ -48,15 +48,16 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
         default=Recompute.NONE.value,
         help="recomputation of activations (default: none)",
     )
-    _add_numbers(parser.add_argument_group("numbers"))
+    add_numbers(parser.add_argument_group("numbers"))
 
 
-def _add_numbers(numbers: argparse._ArgumentGroup) -> None:
+def add_numbers(numbers: argparse._ArgumentGroup, *, activations: bool = True) -> None:
+    """Add the formats of weights, gradients, activations, if wanted, and optimizer states; `precision` reads them."""
     dtypes, default = tuple(DTYPES), Precision()
     for name, subject in (
         ("weights", "the weights in matrix products"),
         ("gradients", "gradients"),
-        ("activations", "activations"),
+        *([("activations", "activations")] if activations else []),
         ("states", "the optimizer's states"),
     ):
         value = getattr(default, name)
@@ -87,7 +88,7 @@ def precision(arguments: argparse.Namespace) -> Precision:
     return Precision(
         weights=arguments.weights,
         gradients=arguments.gradients,
-        activations=arguments.activations,
+        activations=getattr(arguments, "activations", Precision().activations),
         optimizer=arguments.optimizer,
         states=arguments.states,
         master=not arguments.no_master,

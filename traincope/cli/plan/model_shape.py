@@ -1,9 +1,11 @@
 """Arguments of a model: the shapes of a transformer."""
 
 import argparse
+from dataclasses import replace
 
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
+from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Experts, Transformer
 
 REQUIRED = (
@@ -26,10 +28,16 @@ OPTIONAL = (
 )
 
 
+MODELS = f"{', '.join(PRESETS)}, a config.json of Hugging Face, or a .toml file of shapes"
+FIRST_MODEL = next(iter(PRESETS))
+EXPERT_SHAPES = ("experts", "expert_ffn", "top_k", "shared_experts", "dense_layers")
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_argument_group("model")
+    model = parser.add_argument_group("model", "give --model, or its shapes; a shape replaces that of the model")
+    model.add_argument("--model", metavar="MODEL", help=MODELS)
     for name, help_ in REQUIRED:
-        model.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=help_)
+        model.add_argument(f"--{name}", type=whole, metavar="N", help=help_)
     for name, help_ in OPTIONAL:
         model.add_argument(f"--{name}", type=whole, metavar="N", help=help_)
     model.add_argument("--gated-mlp", action="store_true", help="three matrices in the feed-forward, as in SwiGLU")
@@ -37,7 +45,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def transformer(arguments: argparse.Namespace) -> Transformer:
-    """Build the model's shapes. Raises UsageError for impossible shapes."""
+    """Build the model's shapes. Raises UsageError for missing or impossible shapes, and as `read_model`."""
+    if arguments.model is not None:
+        return _changed(read_model(arguments.model, sequence=arguments.seq), arguments)
+    missing = [f"--{name}" for name, _ in REQUIRED if getattr(arguments, name) is None]
+    if missing:
+        raise UsageError(f"the model's shapes lack {', '.join(missing)}; give them, or a model: --model {FIRST_MODEL}")
     return Transformer(
         layers=arguments.layers,
         hidden=arguments.hidden,
@@ -51,6 +64,17 @@ def transformer(arguments: argparse.Namespace) -> Transformer:
         untied=arguments.untied,
         experts=_experts(arguments),
     )
+
+
+def _changed(shape: Transformer, arguments: argparse.Namespace) -> Transformer:
+    """The shapes of a model with those that are given besides."""
+    names = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    given |= {} if arguments.vocab is None else {"vocabulary": arguments.vocab}
+    given |= {name: True for name in ("gated_mlp", "untied") if getattr(arguments, name)}
+    if any(getattr(arguments, name) is not None for name in EXPERT_SHAPES):
+        raise UsageError("shapes of experts go with a model given by shapes; leave out --model, or write a .toml file")
+    return replace(shape, **given)
 
 
 def _experts(arguments: argparse.Namespace) -> Experts | None:

@@ -5,12 +5,12 @@ from dataclasses import fields
 from pathlib import Path
 
 from traincope.cli.answers import print_answer, write_answer
+from traincope.cli.plan.model_shape import MODELS
 from traincope.cli.plan.search.site import add_cluster, add_job
 from traincope.cli.plan.search.text import show, show_explained
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import ZERO_STAGES
-from traincope.plan.model.sources import PRESETS
 from traincope.plan.search.job import outcome
 from traincope.plan.search.question import Question, find
 from traincope.plan.search.question import answer as answer_to
@@ -30,7 +30,7 @@ class PlanSearch:
             "--model",
             required=True,
             metavar="MODEL",
-            help=f"{', '.join(PRESETS)}, a config.json of Hugging Face, or a .toml file of shapes",
+            help=MODELS,
         )
         parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence (default: as the model states)")
         parser.add_argument("--batch", type=whole, required=True, metavar="N", help="sequences per step, over all GPUs")
