@@ -176,9 +176,11 @@ truth-memory: setup
 truth-steps: setup
 	@$(BIN)/python -m tests.truth.layouts.step_times
 
+# ROWS=FILE also scores the rows of a file with the columns of tests/truth/formulas/llm_foundry.csv.
 truth-plan: setup
 	$(BIN)/python -m tests.truth.formulas.published
-	$(BIN)/python -m tests.truth.formulas.predicted
+	$(BIN)/python -m tests.truth.formulas.predicted $(ROWS)
+	$(BIN)/python -m tests.truth.formulas.peaks
 
 truth-sampling: setup
 	$(BIN)/python -m tests.truth.windows.coverage

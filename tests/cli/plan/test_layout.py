@@ -21,19 +21,19 @@ def outcome(capsys: pytest.CaptureFixture[str], words: str) -> str:
 def test_memory_of_two_stages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """26 Mi parameters each: 52 MiB of weights and of gradients, 312 of the optimizer over two data ranks.
 
-    A block keeps 0.5 Mi x 34 bytes, twice in flight on the first rank; dropout 0.5 more, the output 4 (1 + 2) / 2.
+    A block keeps 0.5 Mi x 34 bytes, twice in flight on the first rank; dropout 0.5 more, the output (4 + 6 x 2) / 2.
     """
     monkeypatch.setenv("COLUMNS", "80")
     assert outcome(capsys, f"memory {MODEL} --pp 2 --dp 2 --zero 1 --microbatches 4 --flash") == (
         "MEMORY  per rank; 4 ranks, 8 sequences per step, 52,428,800 parameters\n"
-        "    rank   weights  gradients  optimizer  activations  in flight      total\n"
-        "    0     52.0 MiB   52.0 MiB  156.0 MiB     69.0 MiB          2  329.0 MiB\n"
-        "    1     52.0 MiB   52.0 MiB  156.0 MiB     40.0 MiB          1  300.0 MiB\n"
-        "    rank: rank of the pipeline; in flight: microbatches at once\n"
+        "    rank   weights  gradients  optimizer      kept  temporary  held      total\n"
+        "    0     52.0 MiB   52.0 MiB  156.0 MiB  69.0 MiB        0 B     2  329.0 MiB\n"
+        "    1     52.0 MiB   52.0 MiB  156.0 MiB  42.0 MiB        0 B     1  302.0 MiB\n"
+        "    rank: rank of the pipeline; kept: activations of held microbatches\n"
         "    model states: Rajbhandari et al. 2019, section 5; activations: Korthikanti\n"
         "    et al. 2022, table 2\n"
-        "    not included: temporary buffers, weights that ZeRO-3 gathers, a block's\n"
-        "    activations while it is recomputed, the communication library, fragmentation\n"
+        "    not included: other temporary buffers, the communication library,\n"
+        "    fragmentation\n"
     )
 
 
@@ -44,7 +44,7 @@ def test_memory_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["ranks"], answer["batch"], answer["parameters"]) == (4, 4, parameters)
     assert (rank["weights_bytes"], rank["gradients_bytes"]) == (2 * parameters // 4, parameters)
     assert rank["optimizer_bytes"] == 3 * parameters
-    assert rank["activations_bytes"] == (4 * 34 + 1 + 4 * (1 + 2)) * 2**19
+    assert rank["activations_bytes"] == (4 * 34 + 1 + 4 * (1 + 2) + 2 * 2) * 2**19
     assert answer["largest_bytes"] == rank["total_bytes"]
 
 

@@ -210,7 +210,7 @@ def test_a_deadline_sets_the_utilization() -> None:
 
 @pytest.mark.parametrize(
     ("zero", "gib"),
-    [(0, [141.9, 152.4, 173.3]), (1, [55.6, 66.1, 87.0]), (2, [41.3, 51.7, 72.7]), (3, [26.9, 37.4, 58.3])],
+    [(0, [141.9, 152.4, 173.3]), (1, [55.6, 66.1, 87.0]), (2, [41.8, 52.2, 73.2]), (3, [28.7, 39.1, 60.1])],
 )
 def test_70b_on_64_gpus_by_sequence_and_stage_of_zero(zero: int, gib: list[float]) -> None:
     """Rank 0 has 35.28e9 parameters over tp 4: 4 bytes each, and 12 shared by dp 8, with stage 1."""
@@ -228,7 +228,7 @@ def test_70b_on_64_gpus_by_sequence_and_stage_of_zero(zero: int, gib: list[float
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "sequence", "gpus", "batch", "mfu"),
-    [("llama3-70b", 8192, 64, 512, 0.673), ("llama3-70b", 8192, 512, 1024, 0.665), ("llama2-7b", 4096, 8, 256, 0.648)],
+    [("llama3-70b", 8192, 64, 512, 0.508), ("llama3-70b", 8192, 512, 1024, 0.501), ("llama2-7b", 4096, 8, 256, 0.551)],
 )
 def test_the_best_layouts_of_the_exercises(model: str, sequence: int, gpus: int, batch: int, mfu: float) -> None:
     cluster = Cluster(accelerator=H100, gpus=gpus)

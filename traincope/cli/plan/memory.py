@@ -17,6 +17,8 @@ from traincope.units import count, size
 
 FORMULAS = "model states: Rajbhandari et al. 2019, section 5; activations: Korthikanti et al. 2022, table 2"
 
+PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")
+
 
 class Rank(TypedDict):
     """Memory of one pipeline rank, in bytes."""
@@ -30,6 +32,7 @@ class Rank(TypedDict):
     gradients_bytes: int
     optimizer_bytes: int
     activations_bytes: int
+    temporary_bytes: int
     total_bytes: int
     in_flight: int
     """Most microbatches at once, counted once per stage."""
@@ -100,6 +103,7 @@ def _rank(held: RankMemory) -> Rank:
         gradients_bytes=held.states.gradients,
         optimizer_bytes=held.states.optimizer,
         activations_bytes=held.activations,
+        temporary_bytes=held.temporary,
         total_bytes=held.total,
         in_flight=held.in_flight,
     )
@@ -108,18 +112,18 @@ def _rank(held: RankMemory) -> Rank:
 def _show(answer: Answer, console: Console) -> None:
     head = f"{count(answer['ranks'], 'rank')}, {count(answer['batch'], 'sequence')} per step"
     console.print(f"MEMORY  per rank; {head}, {answer['parameters']:,} parameters", style="bold", highlight=False)
-    rows = table("rank", "weights", "gradients", "optimizer", "activations", "in flight", "total")
+    rows = table("rank", *PARTS[:3], "kept", "temporary", "held", "total")
     for rank in answer["pipeline"]:
         rows.add_row(
             f"    {rank['pipeline_rank']}",
-            *(size(rank[key]) for key in ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes")),
+            *(size(rank[f"{part}_bytes"]) for part in PARTS),  # type: ignore[literal-required]
             str(rank["in_flight"]),
             size(rank["total_bytes"]),
         )
     console.print(Trimmed(rows), end="")
     layers = [str(rank["layers"]) for rank in answer["pipeline"]]
     lines = (
-        "rank: rank of the pipeline; in flight: microbatches at once",
+        "rank: rank of the pipeline; kept: activations of held microbatches",
         *([f"layers by rank: {', '.join(layers)}"] if len(set(layers)) > 1 else []),
         answer["formulas"],
         f"not included: {answer['left_out']}",

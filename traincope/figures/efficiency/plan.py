@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
-from traincope.palette import BLUE, GREEN, ORANGE, PURPLE, SEVERE, colour
+from traincope.palette import BLUE, GREEN, ORANGE, PURPLE, SEVERE, YELLOW, colour
 from traincope.plan.layout.prediction import Prediction
 from traincope.units import duration, size
 
@@ -19,6 +19,7 @@ def plan_memory(prediction: Prediction, *, memory_bytes: int) -> go.Figure:
         "gradients": (ORANGE, [rank.states.gradients for rank in shown]),
         "optimizer": (PURPLE, [rank.states.optimizer for rank in shown]),
         "activations": (GREEN, [rank.activations for rank in shown]),
+        "temporary": (YELLOW, [rank.temporary for rank in shown]),
     }
     traces = [
         go.Bar(

@@ -14,7 +14,7 @@ from traincope.units import duration, flops, size
 
 GIB = 1 << 30
 SECOND_NS = 1e9
-MEMORY = {"weights": BLUE, "gradients": ORANGE, "optimizer": PURPLE, "activations": GREEN}
+MEMORY = {"weights": BLUE, "gradients": ORANGE, "optimizer": PURPLE, "activations": GREEN, "temporary": YELLOW}
 STEP = {
     KERNELS: colour("forward"),
     RECOMPUTE: colour("recompute"),

@@ -66,14 +66,21 @@ def block_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy,
 def embedding_output_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:
     """Bytes that embedding and output add on their stages.
 
-    Section 4.3 of the paper: the embedding's dropout mask, and 4 s b h (1 + V / h).
+    Section 4.3 of the paper: the embedding's dropout mask, and 4 s b h (1 + V / h), where the logits are in fp32. The
+    16-bit ones that they are cast from stay until the loss is computed (`make truth-plan` has Megatron-LM's peaks).
     """
     tokens = _tokens(shape, layout)
     first = tokens * shape.hidden * MASK // layout.stream_ranks if stage == 0 and policy.dropout else 0
     if stage < layout.pipeline.stages - 1:
         return first
     inputs = 2 * tokens * shape.hidden * policy.element_bytes // layout.stream_ranks
-    return first + inputs + tokens * shape.vocabulary * DTYPES["fp32"] // layout.tp
+    return first + inputs + logits_bytes(shape, layout=layout, policy=policy)
+
+
+def logits_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> int:
+    """Bytes of a microbatch's logits on the rank with the last stage, while the loss is computed."""
+    each = DTYPES["fp32"] + (policy.element_bytes if policy.dtype != "fp32" else 0)
+    return _tokens(shape, layout) * shape.vocabulary * each // layout.tp
 
 
 def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:

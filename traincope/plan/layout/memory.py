@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
+from traincope.plan.layout.activations import ActivationPolicy, block_bytes, logits_bytes, stage_bytes
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
-from traincope.plan.model.precision import Precision, States, model_states
+from traincope.plan.model.precision import DTYPES, Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Order
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
@@ -19,10 +19,7 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 Moment = tuple[tuple[int, int, int], ...]
 """What a rank holds at one time: (stage, microbatches, microbatches whose inputs of W it computed again)."""
 
-LEFT_OUT = (
-    "temporary buffers, weights that ZeRO-3 gathers, a block's activations while it is recomputed, "
-    "the communication library, fragmentation"
-)
+LEFT_OUT = "other temporary buffers, the communication library, fragmentation"
 """Memory that the estimate excludes."""
 
 
@@ -38,12 +35,15 @@ class RankMemory:
     states: States
     activations: int
     """Bytes while the most microbatches are in flight."""
+    temporary: int = 0
+    """Bytes of weights that ZeRO-3 gathers, of whole gradients before ZeRO-2 and 3 reduce them, and of the activations
+    of a block that is computed again."""
     in_flight: int
     """Most microbatches that its stages hold at once; each stage of a microbatch counts."""
 
     @property
     def total(self) -> int:
-        return self.states.total + self.activations
+        return self.states.total + self.activations + self.temporary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ def memory(
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
                 activations=_largest(moments, kept, again),
+                temporary=_temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
                 in_flight=_largest(moments, dict.fromkeys(kept, 1), NOTHING),
             )
         )
@@ -93,6 +94,41 @@ def _stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy
             kinds[kind] = stage_bytes(shape, layout=layout, policy=policy, stage=stage)
         held[stage] = kinds[kind]
     return held
+
+
+def _temporary(shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy, rank: int) -> int:
+    """Largest bytes of a rank that are neither states nor kept for backward.
+
+    FSDP gathers a block while it computes another, and keeps the ends gathered. A block's gradients are whole, and its
+    activations are computed again, once the logits are gone.
+    """
+    blocks, routed = held_blocks(shape, layout=layout, rank=rank)
+    of_block = max(
+        shape.block_weights // layout.tp if blocks > routed else 0,
+        shape.unrouted_weights // layout.tp + shape.routed_weights // (layout.tp * layout.ep) if routed else 0,
+    )
+    ends = embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights // layout.tp
+    shared = layout.shards > layout.replicas
+    gathered = DTYPES[precision.weights] * (2 * of_block + ends) if layout.zero == 3 and shared else 0
+    whole = DTYPES[precision.gradients] * max(of_block, ends) if layout.zero >= 2 and shared else 0
+    again = _again_bytes(shape, layout=layout, policy=policy, blocks=blocks, routed=routed)
+    has_logits = layout.pipeline.stages - 1 in layout.stages(rank)
+    gone = logits_bytes(shape, layout=layout, policy=policy) if has_logits else 0
+    return gathered + max(whole + again - gone, 0)
+
+
+def _again_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, blocks: int, routed: int) -> int:
+    """Bytes that recomputation of one block adds. A split backward holds them for whole stages (`again`)."""
+    if policy.recompute is Recompute.NONE or SCHEDULES[layout.order_name].splits_backward:
+        return 0
+    kinds = [is_routed for is_routed, number in ((False, blocks - routed), (True, routed)) if number]
+    whole = policy.with_recompute(Recompute.NONE)
+    added = (
+        block_bytes(shape, layout=layout, policy=whole, routed=each)
+        - block_bytes(shape, layout=layout, policy=policy, routed=each)
+        for each in kinds
+    )
+    return max((0, *added))
 
 
 def states(held: Elements, *, layout: Layout, precision: Precision) -> States:

@@ -40,6 +40,7 @@ class Memory(TypedDict):
     gradients: int
     optimizer: int
     activations: int
+    temporary: int
 
 
 class Interval(TypedDict):
@@ -271,6 +272,7 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, cluster: Clus
             gradients=fullest.states.gradients,
             optimizer=fullest.states.optimizer,
             activations=fullest.activations,
+            temporary=fullest.temporary,
         ),
         step_seconds=predicted.expected_seconds,
         interval=_interval(candidate, shape=shape, cluster=cluster),

@@ -40,7 +40,7 @@ def checked(*, measured: bool) -> str:
     """Say which trainings the prediction was compared with. `measured`: it uses the rates of a run."""
     if measured:
         return (
-            "11 layouts of dense models on 2 and 4 ranks of a CPU: the step is off by 11.5 % at most; no bounds of a "
+            "11 layouts of dense models on 2 and 4 ranks of a CPU: the step is off by 11.2 % at most; no bounds of a "
             "single prediction are known"
         )
     fewest, most = CHECKED.gpus
