@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "demo:Demo",
     "run": "run:Run",
     "train": "train:Train",
+    "launch-file": "launch_file:LaunchFile",
     "drift": "drift:DriftCommand",
     "ls": "ls:Ls",
     "report": "report:Report",

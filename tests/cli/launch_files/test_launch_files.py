@@ -5,6 +5,8 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from traincope.cli.main import main
 
 STUB = f"""#!{sys.executable}
 import json, os, sys
-config = next((word for word in sys.argv if word.endswith(".toml")), None)
+config = next((word for word in sys.argv if word.endswith(".toml")), os.devnull)
 names = ("TRAINCOPE_METRICS", "TRAINCOPE_WITNESS", "TRAINCOPE_PEER_KEY_FILE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
 names += tuple(f"TRAINCOPE_METRICS_{{word}}" for word in ("CERTIFICATE", "KEY", "PASSWORD_FILE"))
 environment = {{name: os.environ[name] for name in names if name in os.environ}}
@@ -36,6 +38,7 @@ SECOND_HOST = {
     "mosaicml": {"MASTER_ADDR": "node-1", "NODE_RANK": "1"},
 }
 """Variables that each scheduler sets on the second host."""
+THEIRS = ("--name", "it's $HOME", "--nnodes=7", "--standalone")
 HOSTS = {"k8s": "a-run-0.a-run", "kubeflow": "a-run-master-0"}
 
 
@@ -103,6 +106,53 @@ def test_a_host_starts_the_training_with_these_words(
         "TRAINCOPE_PEER_KEY_FILE": "/etc/traincope/peers/key" if kind in HOSTS else "a-key",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_host_starts_any_torchrun_command(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words after the script are the script's, also those that look like torchrun's."""
+    folder = tmp_path / "my disk"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    options = [*SHARED[kind], *([str(folder)] if SHARED[kind] else [])]
+    torchrun = ["torchrun", "--standalone", "--nproc_per_node=1", "--tee", "3", "train.py"]
+    command = ["launch-file", kind, "--nodes", "2", "--out", "a run", *options, "--", *torchrun, *THEIRS]
+    text = StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        main(command)
+    ended = started(kind, text.getvalue(), tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    arguments, _, directory, _ = json.loads(ended.stdout)
+    assert directory == str(folder)
+    assert arguments == [
+        *("run", "--out", "a run", "--on-hang=report", "--"),
+        *("torchrun", "--nnodes=2:2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-backend=c10d"),
+        *("--rdzv-id=a-run", f"--rdzv-endpoint={HOSTS.get(kind, 'node-1')}:29500"),
+        *("--rdzv-conf=is_host=0,read_timeout=600", "--tee", "3", "train.py", *THEIRS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "give the command after --, and begin it with torchrun, e.g. traincope launch-file slurm"),
+        (("--", "python", "train.py"), "give the command after --, and begin it with torchrun"),
+        (("--", "torchrun", "--nnodes", "2"), "torchrun lacks its script"),
+        (("--", "torchrun", "--rdzv_id=7", "train.py"), "the file sets --rdzv-id; leave it out"),
+        (
+            ("--", "torchrun", "--nproc-per-node=gpu", "train.py"),
+            "--nproc-per-node is 'gpu'; a launch file needs a number",
+        ),
+        (("--min-nodes", "3", "--", "torchrun", "--nnodes=2", "train.py"), "--min-nodes is 3, but --nodes is 2"),
+        (("--image", "x", "--", "torchrun", "train.py"), "slurm does not use --image; leave it out"),
+    ],
+)
+def test_a_command_that_no_file_can_start_is_refused(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["launch-file", "slurm", *words])
+    assert capsys.readouterr().err.startswith(f"traincope launch-file: {sentence}")
 
 
 def test_one_host_needs_no_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +242,8 @@ def test_pods_serve_nobody_without_a_certificate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--emit", "k8s"), "--emit k8s needs --image; `traincope train --help` describes it"),
-        (("--emit", "slurm", "--image", "x"), "--emit slurm does not use --image; leave it out"),
+        (("--emit", "k8s"), "k8s needs --image; --help describes it"),
+        (("--emit", "slurm", "--image", "x"), "slurm does not use --image; leave it out"),
         (("--image", "x"), "--image belongs to a launch file; add --emit, or leave it out"),
         (
             ("--emit", "torchrun", "--fault", "sigkill@rank=1,step=2"),

@@ -2,10 +2,10 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from traincope.cli.answers import write_answer
 from traincope.cli.launch_files.job import LaunchJob
@@ -55,6 +55,11 @@ def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--emit", choices=FORMATS, help="write a file that starts this training on several hosts, and train nothing"
     )
+    add_file_arguments(group)
+
+
+def add_file_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a file, without the choice of its format."""
     group.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write (default: standard output)")
     group.add_argument(
         "--gpus-per-node",
@@ -112,11 +117,30 @@ def emit(arguments: argparse.Namespace, *, out: Path) -> None:
     from traincope.engine.config.load import load_config
 
     chosen = FORMATS[arguments.emit]
-    _check_options(arguments, chosen)
+    _check_options(arguments, chosen, more=(arguments.config, *arguments.overrides))
     config = load_config(arguments.config, overrides=arguments.overrides)
     job = _job(arguments, config=config, out=out)
     if chosen.needs:
         _check_shared(job, config)
+    write_answer(chosen.text(job), arguments.output)
+
+
+def emit_command(arguments: argparse.Namespace, *, command: tuple[str, ...], nodes: int, out: Path) -> None:
+    """Write the file that starts a torchrun command on `nodes` hosts. Raises UsageError or ConfigError."""
+    chosen = FORMATS[arguments.emit]
+    _check_options(arguments, chosen, more=command)
+    if arguments.min_nodes is not None and arguments.min_nodes > nodes:
+        raise UsageError(f"--min-nodes is {arguments.min_nodes}, but --nodes is {nodes}; give at most {nodes}")
+    job = LaunchJob(
+        command=command,
+        resume=False,
+        nodes=nodes,
+        min_nodes=arguments.min_nodes or nodes,
+        gpus_per_node=arguments.gpus_per_node or MAX_GPUS_PER_NODE,
+        **_common(arguments, out=out),
+    )
+    if chosen.needs:
+        _check_below(job, {"--out": job.out})
     write_answer(chosen.text(job), arguments.output)
 
 
@@ -127,13 +151,14 @@ def check_not_emitting(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{_flag(option)} belongs to a launch file; add --emit, or leave it out")
 
 
-def _check_options(arguments: argparse.Namespace, chosen: Format) -> None:
+def _check_options(arguments: argparse.Namespace, chosen: Format, *, more: Sequence[object] = ()) -> None:
+    """`more`: other texts that go into the file."""
     for option in sorted(chosen.needs):
         if getattr(arguments, option) is None:
-            raise UsageError(f"--emit {arguments.emit} needs {_flag(option)}; `traincope train --help` describes it")
+            raise UsageError(f"{arguments.emit} needs {_flag(option)}; --help describes it")
     for option in SOME_FORMATS:
         if getattr(arguments, option) is not None and option not in chosen.needs | chosen.takes:
-            raise UsageError(f"--emit {arguments.emit} does not use {_flag(option)}; leave it out")
+            raise UsageError(f"{arguments.emit} does not use {_flag(option)}; leave it out")
     if arguments.metrics_port is not None and arguments.metrics_access is None:
         raise UsageError("--metrics-port serves other machines, which needs --metrics-access; give both, or neither")
     for option in ("gpus_per_node", "min_nodes", "port", "metrics_port"):
@@ -143,7 +168,7 @@ def _check_options(arguments: argparse.Namespace, chosen: Format) -> None:
     for option in ("spare_nodes", "max_restarts"):
         if (getattr(arguments, option) or 0) < 0:
             raise UsageError(f"{_flag(option)} is {getattr(arguments, option)}; it must be at least 0")
-    texts = (arguments.config, arguments.out, *arguments.overrides, *(getattr(arguments, name) for name in OPTIONS))
+    texts = (*more, arguments.out, *(getattr(arguments, name) for name in OPTIONS))
     for text in map(str, texts):
         if not text.isprintable():
             raise UsageError(f"{printable(text)!r} contains a character that does not print; a launch file needs text")
@@ -163,24 +188,31 @@ def _job(arguments: argparse.Namespace, *, config: "Config", out: Path) -> Launc
         config=arguments.config.absolute(),
         config_text=arguments.config.read_text(encoding="utf-8"),
         overrides=tuple(arguments.overrides),
-        out=out,
-        shared=Path.cwd() if arguments.shared is None else arguments.shared.absolute(),
         nodes=nodes,
         min_nodes=min_nodes,
-        spare_nodes=arguments.spare_nodes or 0,
         gpus_per_node=gpus_per_node,
         resume=config.checkpoint is not None,
-        max_restarts=arguments.max_restarts,
-        on_hang=arguments.on_hang,
-        port=arguments.port or PORT,
-        metrics_port=None if arguments.metrics_access is None else arguments.metrics_port or METRICS_PORT,
-        metrics_access=arguments.metrics_access,
-        image=arguments.image,
-        gpu=arguments.gpu,
-        volume=arguments.volume,
-        peer_key=arguments.peer_key,
-        shm_size=arguments.shm_size or SHM_SIZE,
+        **_common(arguments, out=out),
     )
+
+
+def _common(arguments: argparse.Namespace, *, out: Path) -> dict[str, Any]:
+    """Fields of a job that the options give, whatever it trains."""
+    return {
+        "out": out,
+        "shared": Path.cwd() if arguments.shared is None else arguments.shared.absolute(),
+        "spare_nodes": arguments.spare_nodes or 0,
+        "max_restarts": arguments.max_restarts,
+        "on_hang": arguments.on_hang,
+        "port": arguments.port or PORT,
+        "metrics_port": None if arguments.metrics_access is None else arguments.metrics_port or METRICS_PORT,
+        "metrics_access": arguments.metrics_access,
+        "image": arguments.image,
+        "gpu": arguments.gpu,
+        "volume": arguments.volume,
+        "peer_key": arguments.peer_key,
+        "shm_size": arguments.shm_size or SHM_SIZE,
+    }
 
 
 def _check_fewer_hosts(config: "Config", *, min_nodes: int, nodes: int) -> None:
@@ -197,7 +229,10 @@ def _check_fewer_hosts(config: "Config", *, min_nodes: int, nodes: int) -> None:
 def _check_shared(job: LaunchJob, config: "Config") -> None:
     """Check that the run and its checkpoints are below the shared folder, because a container's own disk is lost."""
     directory = None if config.checkpoint is None else config.checkpoint.directory
-    places = {"--out": job.out, "checkpoint.directory": None if directory is None else Path(directory)}
+    _check_below(job, {"--out": job.out, "checkpoint.directory": None if directory is None else Path(directory)})
+
+
+def _check_below(job: LaunchJob, places: Mapping[str, Path | None]) -> None:
     for name, place in places.items():
         if place is not None and not Path(os.path.normpath(job.shared / place)).is_relative_to(job.shared):
             raise ConfigError(f"{name} = {place} is not below --shared {job.shared}; a container would lose it")

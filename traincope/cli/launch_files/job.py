@@ -14,10 +14,12 @@ MAX_NAME = 40
 class LaunchJob:
     """A training that a scheduler starts. Each host runs one torchrun; hosts that are not needed wait as hot spares."""
 
-    config: Path
-    """Configuration file on this machine, absolute."""
-    config_text: str
+    config: Path | None = None
+    """Configuration file of the engine on this machine, absolute; None with a `command`."""
+    config_text: str = ""
     """Content of the configuration file."""
+    command: tuple[str, ...] = ()
+    """What torchrun starts, instead of the engine: its own options, the script, and the script's arguments."""
     overrides: tuple[str, ...] = ()
     """Overrides of the configuration, each `table.key=value`."""
     out: Path

@@ -30,7 +30,7 @@ def script(job: LaunchJob, *, host: str, first: str, peer_key: str | None, metri
         f"host={host}",
         f"first={first}",
         *setup(job, peer_key=peer_key, metrics_access=metrics_access),
-        *_write_config(job.config_text),
+        *([] if job.command else _write_config(job.config_text)),
         *start(job, config='"$config"'),
     ]
     return "\n".join(lines) + "\n"
@@ -49,7 +49,10 @@ def start(job: LaunchJob, *, config: str) -> Iterator[str]:
     yield f"    torchrun --nnodes={job.min_nodes}:{job.nodes} --nproc-per-node={job.gpus_per_node} \\"
     yield f"    --max-restarts={job.max_restarts} --rdzv-backend=c10d --rdzv-id={job.name} \\"
     yield f'    --rdzv-endpoint="$host:{job.port}" --rdzv-conf="is_host=$first,read_timeout={CONNECT_SECONDS}" \\'
-    yield f"    --module {WORKER} {config} --out {quote(str(job.out))}{_options(job)}"
+    if job.command:
+        yield f"    {' '.join(map(quote, job.command))}"
+    else:
+        yield f"    --module {WORKER} {config} --out {quote(str(job.out))}{_options(job)}"
 
 
 def _options(job: LaunchJob) -> str:
