@@ -37,6 +37,15 @@ def test_memory_of_two_stages(capsys: pytest.CaptureFixture[str], monkeypatch: p
     )
 
 
+def test_replicas_hold_the_shards_of_fewer_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    """HSDP: 8 data ranks in 2 replicas hold what 4 data ranks hold."""
+    hybrid, full = (
+        json.loads(outcome(capsys, f"memory {MODEL} {options} --zero 3 --flash --format json"))["pipeline"]
+        for options in ("--dp 8 --replicas 2", "--dp 4")
+    )
+    assert hybrid == full
+
+
 def test_memory_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(outcome(capsys, f"memory {MODEL} --dp 4 --zero 3 --gradients fp32 --flash --format json"))
     rank = answer["pipeline"][0]

@@ -76,6 +76,23 @@ def test_nothing_fits_and_the_smallest_says_how_much_it_needs() -> None:
     assert needed > 405.8e9 * 16 / 8
 
 
+def test_shards_are_replicated_once_for_each_link_domain() -> None:
+    """16 ranks in domains of 8, with tp 2: four shards in each of two replicas."""
+    space = [
+        layout
+        for series in layouts(
+            SMALL,
+            {"dp": 8, "tp": 2, "pp": 1, "cp": 1, "ep": 1},
+            batch=16,
+            wanted=Wanted(micro_batch=1),
+            rejections=Rejections(),
+            domain=8,
+        )
+        for layout in series
+    ]
+    assert [(layout.zero, layout.replicas) for layout in space] == [(1, 1), (2, 1), (3, 1), (3, 2)]
+
+
 def test_rejections_name_the_rule() -> None:
     result = found(wanted=Wanted(tp=3))
     assert result.rejected == {"tp 3 does not divide the 8 GPUs": 1}
@@ -248,16 +265,17 @@ def test_the_engine_reads_every_layout_that_it_has(shape: Transformer, tmp_path:
     space = [
         layout
         for mesh in meshes(shape, ranks=8, domain=8, wanted=wanted, rejections=Rejections())
-        for series in layouts(shape, mesh, batch=16, wanted=wanted, rejections=Rejections())
+        for series in layouts(shape, mesh, batch=16, wanted=wanted, rejections=Rejections(), domain=4)
         for layout in series
     ]
+    assert {layout.replicas for layout in space} == {1, 2}
     for layout in space[:: len(space) // 20]:
         path.write_text(training_file(shape, layout=layout, recompute=Recompute.FULL, tokens=1e6, every=50))
         config = load_config(path)
         parallel = config.parallel
         assert parallel.world_size == layout.ranks
         assert (parallel.tp, parallel.pp, parallel.cp, parallel.ep) == (layout.tp, layout.pp, layout.cp, layout.ep)
-        assert parallel.replicas == layout.dp
+        assert (parallel.replicas, parallel.dp_replicate) == (layout.dp, layout.replicas)
         assert parallel.microbatches * config.train.accumulation == layout.microbatches
         assert (config.train.batch, config.train.steps) == (16, round(1e6 / 16 / 256))
         assert config.checkpoint is not None

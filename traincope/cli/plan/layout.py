@@ -10,6 +10,7 @@ from traincope.plan.pipeline.orders import SCHEDULES
 
 SIZES = (
     ("dp", "data-parallel ranks, including those of expert parallelism"),
+    ("replicas", "groups of data ranks that each have all of ZeRO's shards (HSDP); divides dp"),
     ("tp", "ranks that share each matrix product"),
     ("pp", "ranks of the pipeline"),
     ("cp", "ranks that share each sequence"),
@@ -70,6 +71,7 @@ def layout(arguments: argparse.Namespace) -> Layout:
     """Build the layout. Raises UsageError for an impossible mesh."""
     return Layout(
         dp=arguments.dp,
+        replicas=arguments.replicas,
         tp=arguments.tp,
         pp=arguments.pp,
         cp=arguments.cp,

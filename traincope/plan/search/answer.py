@@ -90,6 +90,8 @@ class Ranked(TypedDict):
     cp: int
     ep: int
     zero: int
+    replicas: int
+    """Groups of data ranks that each have all shards (HSDP)."""
     schedule: str
     virtual: int
     """Stages per pipeline rank."""
@@ -141,6 +143,7 @@ class Smallest(TypedDict):
     cp: int
     ep: int
     zero: int
+    replicas: int
     micro_batch: int
     recompute: str
     needed_bytes: int
@@ -261,6 +264,7 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, cluster: Clus
         cp=layout.cp,
         ep=layout.ep,
         zero=layout.zero,
+        replicas=layout.replicas,
         schedule=layout.order_name,
         virtual=layout.pipeline.chunks,
         microbatches=layout.microbatches,
@@ -371,6 +375,7 @@ def _smallest(found: Found) -> Smallest | None:
         cp=layout.cp,
         ep=layout.ep,
         zero=layout.zero,
+        replicas=layout.replicas,
         micro_batch=layout.micro_batch,
         recompute=recompute.value,
         needed_bytes=needed,
@@ -380,4 +385,7 @@ def _smallest(found: Found) -> Smallest | None:
 def axes(layout: Ranked | Smallest) -> str:
     """Axes with more than one rank, in words."""
     sizes = {"dp": layout["dp"], "tp": layout["tp"], "pp": layout["pp"], "cp": layout["cp"], "ep": layout["ep"]}
-    return " ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one rank"
+    named = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
+    if layout["replicas"] > 1:
+        named.append(f"hsdp {layout['replicas']}")
+    return " ".join(named) or "one rank"

@@ -84,7 +84,9 @@ def search(
     fitting = [
         each
         for mesh in meshes(shape, ranks=cluster.gpus, domain=cluster.domain_ranks, wanted=wanted, rejections=rejections)
-        for series in layouts(shape, mesh, batch=batch, wanted=wanted, rejections=rejections)
+        for series in layouts(
+            shape, mesh, batch=batch, wanted=wanted, rejections=rejections, domain=cluster.domain_ranks
+        )
         for each in _fitting(shape, series, machine, precision, policies, rejections, smallest)
     ]
     return Found(

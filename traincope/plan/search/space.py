@@ -8,6 +8,7 @@ Some layouts are built only if they are wanted:
 - GPipe has 1F1B's bubble and holds more; `naive` has a larger bubble. DualPipeV's bubble has no formula.
 - With flash attention selective recomputation keeps the same bytes as none.
 - Recomputation only costs time, so it is tried where none does not fit.
+- Replicas of FSDP's shards (HSDP) are one for each link domain, so that gathers stay within it.
 """
 
 import re
@@ -100,17 +101,24 @@ def _replicas(
 
 
 def layouts(
-    shape: Transformer, mesh: Mapping[str, int], *, batch: int, wanted: Wanted, rejections: Rejections
+    shape: Transformer,
+    mesh: Mapping[str, int],
+    *,
+    batch: int,
+    wanted: Wanted,
+    rejections: Rejections,
+    domain: int | None = None,
 ) -> Iterator[tuple[Layout, ...]]:
     """Yield layouts of a mesh that differ in the sequences of a microbatch only, fewest first.
 
-    More sequences need more memory, so a layout after one that does not fit does not fit either.
+    More sequences need more memory, so a layout after one that does not fit does not fit either. `domain`: GPUs of a
+    link domain; None: without replicas of shards.
     """
     if batch % mesh["dp"]:
         rejections.add(f"the batch of {batch} sequences does not divide over dp")
         return
     sequences = batch // mesh["dp"]
-    for zero in _zeros(mesh, wanted):
+    for zero, replicas in _shardings(mesh, wanted, domain):
         for schedule, virtual in _schedules(shape, mesh["pp"], wanted):
             built = []
             for micro_batch in wanted.sizes("micro_batch", _powers(sequences)):
@@ -125,6 +133,7 @@ def layouts(
                         cp=mesh["cp"],
                         ep=mesh["ep"],
                         zero=zero,
+                        replicas=replicas,
                         schedule=schedule,
                         virtual=virtual,
                         microbatches=sequences // micro_batch,
@@ -137,6 +146,17 @@ def layouts(
                 built.append(layout)
             if built:
                 yield tuple(built)
+
+
+def _shardings(mesh: Mapping[str, int], wanted: Wanted, domain: int | None) -> Iterator[tuple[int, int]]:
+    """Yield ZeRO's stages with the replicas of all shards."""
+    for zero in _zeros(mesh, wanted):
+        yield zero, 1
+        if domain is None or zero < 3 or mesh["pp"] * mesh["ep"] > 1:
+            continue
+        shards, rest = divmod(domain, mesh["tp"] * mesh["cp"])
+        if not rest and 1 < shards < mesh["dp"] and mesh["dp"] % shards == 0:
+            yield zero, mesh["dp"] // shards
 
 
 def _zeros(mesh: Mapping[str, int], wanted: Wanted) -> tuple[int, ...]:

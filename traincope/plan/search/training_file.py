@@ -74,8 +74,9 @@ def _sharded_optimizer(layout: Layout) -> bool:
 
 
 def _parallel(layout: Layout) -> dict[str, int | float | str]:
-    sizes = {"pp": layout.pp, "dp" if _sharded_optimizer(layout) else "fsdp": layout.dp, "cp": layout.cp}
-    sizes |= {"tp": layout.tp, "ep": layout.ep}
+    shards = layout.dp // layout.replicas
+    sizes = {"pp": layout.pp, "dp" if _sharded_optimizer(layout) else "fsdp": shards, "cp": layout.cp}
+    sizes |= {"tp": layout.tp, "ep": layout.ep, "dp_replicate": layout.replicas}
     table: dict[str, int | float | str] = {axis: size for axis, size in sizes.items() if size > 1}
     if layout.pp > 1:
         table["schedule"] = layout.order_name
