@@ -564,6 +564,12 @@ def test_a_spike_is_one_fault_with_the_median_before_it() -> None:
     assert faults(timeline(rank(0, step(0, 0, S), *logged("loss", [*quiet, 3.5, 2.0])))) == []
 
 
+@pytest.mark.parametrize("name", ["reward", "rewards/lengths/mean", "eval_accuracy", "win_rate", "pass/score"])
+def test_a_value_that_the_training_wants_to_rise_has_no_spikes(name: str) -> None:
+    assert not faults(timeline(rank(0, step(0, 0, S), *logged(name, [*[2.0, 2.2] * 20, 3.7]))))
+    assert faults(timeline(rank(0, step(0, 0, S), *logged("reward_loss", [*[2.0, 2.2] * 20, 3.7]))))
+
+
 def test_noise_drift_and_schedules_are_not_spikes() -> None:
     """The rates that `spikes` documents: 0 in 50,000 normal values, 0 in a ramp and in stairs."""
     noise = np.random.default_rng(7).standard_normal(50_000)

@@ -1,6 +1,9 @@
 """`traincope demo`: a real training with several kinds of parallelism on this machine, then its report."""
 
 import argparse
+import os
+import subprocess
+import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -19,6 +22,9 @@ from traincope.timeline import open_run
 
 LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
 """Ranks -> their layout; `demo-RANKS.toml` in this folder configures it."""
+ROLLOUT_RANKS, ROLLOUT_STEPS = 2, 60
+MAX_ERROR = 2000
+"""Characters of a failed training's errors that are shown."""
 
 
 class Demo:
@@ -30,6 +36,11 @@ class Demo:
         parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/demo-TIME)")
         parser.add_argument(
             "--ranks", type=int, choices=LAYOUTS, default=8, help="number of ranks: 8 (default), or 4, which is faster"
+        )
+        parser.add_argument(
+            "--rl",
+            action="store_true",
+            help=f"instead train with reinforcement (GRPO) on {ROLLOUT_RANKS} ranks: generate, score, train",
         )
         parser.add_argument("--full", action="store_true", help="print the whole report, not only its first screen")
         parser.add_argument(
@@ -47,6 +58,10 @@ class Demo:
         out = arguments.out or new_run(Path(DEFAULT_ROOT), self.name)
         check_out(out)
         console = make_console()
+        if arguments.rl:
+            _train_with_rollouts(out, console, steps=arguments.steps or ROLLOUT_STEPS)
+            _report(out, console, full=arguments.full)
+            return 0
         layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"
         console.print(f"Training a GPT on the source of Python's standard library: {layout}\n", highlight=False)
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
@@ -55,6 +70,23 @@ class Demo:
             _train(job, console) if arguments.fault else train(job, console=console)
         _report(out, console, full=arguments.full)
         return 0
+
+
+def _train_with_rollouts(out: Path, console: Console, *, steps: int) -> None:
+    """Run the small loop of GRPO as a user would: under `traincope run`, by torchrun."""
+    console.print(f"Training a GPT with GRPO: {ROLLOUT_RANKS} ranks, {steps} steps\n", highlight=False)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ROLLOUT_RANKS)]
+    program = ["-m", "traincope.engine.grpo", "--steps", str(steps)]
+    recorder = [sys.executable, "-m", "traincope.cli.main", "run", "--out", str(out), "--"]
+    ended = subprocess.run(
+        [*recorder, sys.executable, *launcher, *program],
+        env={"OMP_NUM_THREADS": "1", **os.environ},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if ended.returncode:
+        raise TrainingError(f"the training ended with {ended.returncode}: {ended.stderr.strip()[-MAX_ERROR:]}")
 
 
 def _train(job: Job, console: Console) -> None:

@@ -1,5 +1,6 @@
 """Faults in values given to `run.log()`: the first that is not finite, and values far above the ones before."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,14 @@ FRESH = 8
 """A spike exceeds each of this many values before it. Values that stay up belong to the same spike."""
 
 
+HOPED_FOR = re.compile(
+    r"(^|[/_.\s-])(rewards?|returns?|acc(uracy)?|scores?|f1|bleu|rouge|precision|recall|win_?rate|success|mfu|speed"
+    r"|throughput|samples_per_second|tokens_per_second)($|[/_.\s@-])",
+    re.IGNORECASE,
+)
+"""Names of values that a training wants to rise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
     """One name on one rank, in order."""
@@ -39,7 +48,10 @@ class _Series:
 
 
 def logged_faults(timeline: Timeline) -> Iterator[Fault]:
-    """For each name the first value that is not finite, and every spike, with the ranks that logged it."""
+    """For each name the first value that is not finite, and every spike, with the ranks that logged it.
+
+    A value that the training wants to rise has no spikes.
+    """
     named: dict[str, list[_Series]] = defaultdict(list)
     for rank in timeline.ranks:
         for series in _series(rank):
@@ -47,7 +59,8 @@ def logged_faults(timeline: Timeline) -> Iterator[Fault]:
     jumps = Jumps(timeline)
     for name, all_ranks in named.items():
         yield from _not_finite(name, all_ranks)
-        yield from _spikes(name, all_ranks, jumps)
+        if not HOPED_FOR.search(name) or "loss" in name.lower():
+            yield from _spikes(name, all_ranks, jumps)
 
 
 def spikes(values: Floats) -> NDArray[np.int64]:
