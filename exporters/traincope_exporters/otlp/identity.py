@@ -19,6 +19,11 @@ SCOPE = InstrumentationScope(name="traincope", version=version("traincope"))
 MAX_TEXT_CHARS = 1024
 """Maximum length of a text. Collectors accept messages of some MB."""
 
+DL_AXES = {"tp": "dl.tensor_parallel.rank"}
+"""Axis -> the name of a rank's place on it in NVIDIA's shared library. With `dl.rank`, `dl.world_size` and a step's
+`dl.iteration`, both join in one backend.
+"""
+
 Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 """Value of an attribute."""
 
@@ -60,6 +65,9 @@ def rank_resource(run: RunInfo, rank: RankRecords) -> Resource:
         "process.command": run.command,
         **{f"traincope.coord.{axis}": index for axis, index in rank.info.coord.coords.items()},
         **({"traincope.device": str(device)} if device else {}),
+        "dl.rank": rank.rank,
+        "dl.world_size": run.world_size,
+        **{name: index for axis, index in rank.info.coord.coords.items() if (name := DL_AXES.get(axis))},
     }
     return resource(f"{run.id}/{rank.attempt}/{rank.rank}", attributes)
 

@@ -122,7 +122,7 @@ class _RankSpans:
                 resource=self._resource,
                 start_ns=step.start_ns,
                 end_ns=step.end_ns,
-                attributes={"traincope.step": step.number, **terms.get(step.number, {})},
+                attributes={"traincope.step": step.number, "dl.iteration": step.number, **terms.get(step.number, {})},
             )
 
     def details(self) -> Iterator[ReadableSpan]:

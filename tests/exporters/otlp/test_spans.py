@@ -113,6 +113,7 @@ def test_a_rank_resource_follows_the_semantic_conventions(monkeypatch: pytest.Mo
         "hand-made",
     )
     assert resource["deployment.environment.name"] == "test"
+    assert [resource[f"dl.{name}"] for name in ("rank", "world_size", "tensor_parallel.rank")] == [1, 2, 1]
 
 
 def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +129,7 @@ def test_a_step_has_its_ledger_terms_in_seconds() -> None:
     of_rank_0 = attributes_of(two_ranks(), "step")[:3]
     assert of_rank_0[1] == {
         "traincope.step": 1,
+        "dl.iteration": 1,
         "traincope.ledger.forward": 300 / NS,
         "traincope.ledger.exposed_transfer.tp": 100 / NS,
         "traincope.ledger.exposed_wait.tp": 200 / NS,
