@@ -29,22 +29,28 @@ StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
 SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000 State=UNKNOWN
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES State=UP
 """
+GRES = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
+"""Two GPUs that SLURM counts, and no training uses."""
 SECONDS = 60
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield the variables of its clients. Skips where it cannot run."""
+def slurm(folder: Path, *, tracking: str = "linuxproc") -> Iterator[dict[str, str]]:
+    """Yield the variables of its clients. Skips where it cannot run.
+
+    `tracking`: `pgid` ends a step with its tasks. `linuxproc` waits for orphans, for ever if nothing reaps them.
+    """
     if os.getuid():
         pytest.skip("only root can start SLURM's daemons")
     if not installed(PROGRAMS):
@@ -52,7 +58,8 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
     for name in ("state", "spool"):
         (folder / name).mkdir()
     ports, conf = {"controller": free_port(), "daemon": free_port()}, folder / "slurm.conf"
-    conf.write_text(CONF.format(host=socket.gethostname(), folder=folder, **ports))
+    conf.write_text(CONF.format(host=socket.gethostname(), folder=folder, tracking=tracking, **ports))
+    (folder / "gres.conf").write_text(GRES)
     variables = {"SLURM_CONF": str(conf), "PATH": PATH}
     with ExitStack() as running, (folder / "log").open("w") as log:
         for program in ("slurmctld", "slurmd"):

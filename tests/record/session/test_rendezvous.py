@@ -167,6 +167,15 @@ def test_a_run_has_the_name_of_its_directory(tmp_path: Path) -> None:
     assert (place.name, place.run_id) == ("mine", identity.run_id)
 
 
+def test_a_declared_name_comes_before_the_directory_and_a_schedulers_after_it(tmp_path: Path) -> None:
+    scheduled = identify({"SLURM_JOB_ID": "7"})
+    declared = identify({"SLURM_JOB_ID": "7", "TRAINCOPE_RUN_ID": "nightly"})
+    given = [Rendezvous(out=tmp_path / "mine", root=tmp_path, identity=each) for each in (scheduled, declared)]
+    default = Rendezvous(out=None, root=tmp_path, identity=scheduled)
+    names = [each.place_from_environment().name for each in (*given, default)]
+    assert names == ["mine", "nightly", "slurm-7"]
+
+
 def test_no_connection_to_the_store_stays_open(tmp_path: Path, two_ranks: Pool) -> None:
     assert two_ranks.run(sockets_opened_by_a_rendezvous, tmp_path / "run", free_port()) == [0, None]
 

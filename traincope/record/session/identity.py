@@ -31,7 +31,9 @@ class Identity:
     run_id: str | None
     """None if nothing names the job."""
     name: str | None = None
-    """The run's name, if the caller, a variable or a scheduler gives one. None: the run gets a readable one."""
+    """The run's name, if the caller, a variable or a launcher gives one. None: the run gets a readable one."""
+    is_declared: bool = False
+    """The caller or the variable gives it: it has precedence over the name of the directory."""
     restarts: int
     """Number of restarts of the job by the launcher, and of attempts of earlier launches in the same run directory.
 
@@ -52,12 +54,14 @@ def identify(environment: Mapping[str, str], *, run_id: str | None = None) -> Id
     if group_rank is not None:
         rank, world_size = group_rank
     restarts = _integer(environment, "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT") or 0
-    launch_id = declared_run_id(environment, run_id=run_id) or _run_id(environment)
+    declared = declared_run_id(environment, run_id=run_id)
+    launch_id = declared or _run_id(environment)
     return Identity(
         rank=rank,
         world_size=world_size or 1,
         run_id=launch_id,
-        name=None if launch_id is None or UNREADABLE.match(launch_id) else launch_id,
+        name=declared or (None if launch_id is None or UNREADABLE.match(launch_id) else launch_id),
+        is_declared=declared is not None,
         restarts=restarts + (_integer(environment, FIRST_ATTEMPT_VARIABLE) or 0),
         store_restarts=restarts if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0,
     )

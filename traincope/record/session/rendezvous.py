@@ -129,8 +129,8 @@ class Rendezvous:
         return self._identity.run_id or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
 
     def _given_name(self) -> str | None:
-        """Return the name that the job has, or that of the given run directory."""
-        if self._identity.name is not None or self._out is None:
+        """Return the declared name, or that of the given run directory, or that of the launcher's job."""
+        if self._identity.is_declared or self._out is None:
             return self._identity.name
         name = (self._named or self._out).name
         return name if RUN_ID.fullmatch(name) else self._run_id()
