@@ -97,7 +97,7 @@ def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
     """The first step leads in. The last has no sample after it that shows its end."""
     (window,) = windows(*pair(tmp_path, steps=10))
     assert (window.first_step, window.last_step, window.steps, window.ranks) == (1, 10, 10, (0, 1))
-    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0),)
+    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0, excess_ratio=1.0),)
 
 
 def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:
     others = sampled(tmp_path / "0", 0, lambda ms: REDUCE if ms == 75 else MULTIPLY, steps=50)
     (window,) = windows(others, sampled(tmp_path / "1", 1, at, steps=50))
     call = Line(site="train.py:51", function="main", called="histograms", module="", term=UNATTRIBUTED)
-    assert window.slow == (SlowCode(rank=1, line=call, ns=8 * MS, peers_ns=0),)
+    assert window.slow == (SlowCode(rank=1, line=call, ns=8 * MS, peers_ns=0, excess_ratio=0.8),)
 
 
 @pytest.mark.parametrize(("requests", "early"), [((), True), ((request(7, 13),), False)])
@@ -121,7 +121,7 @@ def test_samples_of_the_first_steps_are_early_unless_requested(
     ranks = pair(tmp_path, steps=20, first_step=7)
     (window,) = slow_code(build_timeline(replace(run(*ranks), requests=requests)))
     assert (window.first_step, window.early) == (8, early)
-    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0),)
+    assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0, excess_ratio=1.0),)
 
 
 def test_too_few_samples_name_nothing(tmp_path: Path) -> None:

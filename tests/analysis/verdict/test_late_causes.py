@@ -50,10 +50,13 @@ def late(*, own: Sequence[Row] = (), others: Sequence[Row] = (), of: Phase = Pha
     return analyze(timeline(*lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})))
 
 
-def cause(analysis: Analysis, *, line: SlowCode | None = None, clocks: str | None = None) -> tuple[str, str]:
+def cause(
+    analysis: Analysis, *, line: SlowCode | None = None, early: bool = False, clocks: str | None = None
+) -> tuple[str, str]:
     """Evidence and advice for the only straggler."""
     (straggler,) = analysis.stragglers.named
-    window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=() if line is None else (line,))
+    slow = () if line is None else (line,)
+    window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=slow, early=early)
     evidence = Evidence(
         timeline=analysis.timeline,
         stragglers=analysis.stragglers,
@@ -115,6 +118,19 @@ def test_a_line_of_this_rank_alone_comes_before_the_host() -> None:
     evidence, advice = cause(starved, line=slow_line(20 * MS))
     assert "train.py:31" in evidence
     assert advice.startswith(LACKS_CORE)
+
+
+@pytest.mark.parametrize(
+    ("ns", "excess_ratio", "early", "is_cause"),
+    [(7 * MS, 0.8, True, True), (7 * MS, 0.3, True, False), (5 * MS, 0.8, True, False), (7 * MS, 0.8, False, False)],
+    ids=["grew since", "a part of it then", "too short", "not early"],
+)
+def test_a_line_of_the_first_steps_may_take_longer_since(
+    ns: int, excess_ratio: float, early: bool, is_cause: bool
+) -> None:
+    """The rank is late by 30 ms on average."""
+    line = replace(slow_line(0), ns=ns, excess_ratio=excess_ratio)
+    assert (cause(late(), line=line, early=early)[1] == OWN_CODE) is is_cause
 
 
 def test_slow_clocks_come_last() -> None:

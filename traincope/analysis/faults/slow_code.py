@@ -68,6 +68,10 @@ class SlowCode:
     """Mean time of the rank in the line, per step."""
     peers_ns: int
     """The largest such time of a peer."""
+    excess_ratio: float | None = None
+    """Share of the time that the rank had more than each of its peers in these steps, outside of communication, that is
+    in the line; None if it had no more.
+    """
 
     @property
     def is_its_own(self) -> bool:
@@ -127,7 +131,7 @@ def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> Samp
     for each in sampled if len(steps) >= MIN_STEPS else ():
         groups[places[each.rank.rank]].append(each)
     least_ns = max(MIN_SHARE * step_ns, RESOLUTION * max(each.samples.interval_ns for each in sampled))
-    slow = [code for group in groups.values() for code in _slow(group, steps, at_least_ns=least_ns)]
+    slow = [code for group in groups.values() for code in _with_excess(group, steps, least_ns)]
     return SampledWindow(
         first_step=int(steps[0]),
         last_step=int(steps[-1]),
@@ -135,6 +139,20 @@ def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> Samp
         ranks=tuple(each.rank.rank for each in sampled),
         slow=tuple(sorted(slow, key=lambda code: code.peers_ns - code.ns)[:MAX_LINES]),
     )
+
+
+def _with_excess(group: Sequence[_Sampled], steps: Ints, least_ns: float) -> Iterator[SlowCode]:
+    slow = _slow(group, steps, at_least_ns=least_ns)
+    totals = {each.rank.rank: _total_ns(each, steps) for each in group} if slow else {}
+    for code in slow:
+        excess_ns = totals[code.rank] - max(ns for rank, ns in totals.items() if rank != code.rank)
+        ratio = (code.ns - code.peers_ns) / excess_ns if excess_ns > 0 else None
+        yield replace(code, excess_ratio=None if ratio is None else round(ratio, 3))
+
+
+def _total_ns(sampled: _Sampled, steps: Ints) -> float:
+    """Mean time of a rank per step, outside of communication."""
+    return sum(float(times.mean()) for times in _times_ns(sampled, steps, _line).values())
 
 
 def _slow(group: Sequence[_Sampled], steps: Ints, *, at_least_ns: float) -> list[SlowCode]:

@@ -19,6 +19,8 @@ from traincope.units import flops
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
+EARLY_SHARE = 0.2
+"""The same for a line of the first steps, in which most of the rank's longer time was in it: a lateness may grow."""
 
 WAITS = {
     "data_wait": (
@@ -89,9 +91,12 @@ class Evidence:
             for window in self.windows
             for code in window.slow
             if code.rank == straggler.rank
-            and (not window.early or (from_the_beginning and code.ns - code.peers_ns >= SHARE * straggler.late_ns))
+            and (not window.early or (from_the_beginning and _explains(code, straggler, early=True)))
         ]
         return max(found, key=lambda code: code.ns - code.peers_ns, default=None)
+
+    def is_early(self, code: SlowCode) -> bool:
+        return any(window.early and code in window.slow for window in self.windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,13 @@ class LateCause:
 
     evidence: str
     advice: str
+
+
+def _explains(code: SlowCode, straggler: Straggler, *, early: bool) -> bool:
+    """True if the line takes enough of the lateness; `early`: or of that of the first steps, if it grew since."""
+    share = (code.ns - code.peers_ns) / max(straggler.late_ns, 1)
+    grew = early and code.excess_ratio is not None and code.excess_ratio >= SHARE
+    return share >= (EARLY_SHARE if grew else SHARE)
 
 
 def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
@@ -173,7 +185,7 @@ def _awaited(straggler: Straggler, evidence: Evidence) -> LateCause | None:
 def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """A line in which its Python stands, and its peers' does not. A line in which all stand may only run slower."""
     line = evidence.slow_line(straggler)
-    if line is None or not line.is_its_own or line.ns - line.peers_ns < SHARE * straggler.late_ns:
+    if line is None or not line.is_its_own or not _explains(line, straggler, early=evidence.is_early(line)):
         return None
     return LateCause(evidence=where(line), advice=OWN_CODE)
 
