@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer under `traincope run`, unchanged: rollouts, rewards, and the rank that scores slowly."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_the_reward_is_what_its_function_measures(slow: Training) -> None:
 def test_the_rank_that_scores_slowly_is_named_with_its_part_and_its_line(slow: Training) -> None:
     first = slow.document["verdict"][0]
     assert (first["kind"], first["ranks"]) == ("straggler", [1])
-    assert "reward takes" in first["evidence"]
     assert "grpo.py" in first["evidence"]
-    late_ms = float(first["evidence"].split(" by ")[1].split(" ms")[0])
-    assert late_ms == pytest.approx(1e3 * SLOWER_SECONDS, rel=0.1)
+    longer = re.search(r"reward takes ([\d.]+) ms on rank 1, ([\d.]+) ms on the others", first["evidence"])
+    assert longer is not None
+    assert float(longer[1]) - float(longer[2]) == pytest.approx(1e3 * SLOWER_SECONDS, rel=0.1)
