@@ -17,7 +17,7 @@ from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
 from traincope.plan.search.rates import MeasuredLink
 from traincope.plan.search.search import FLASH, Candidate, Found
-from traincope.units import duration, flops, gigabytes_per_second
+from traincope.units import duration, flops, gigabytes_per_second, share
 
 NUM_COMPARED = 3
 SECOND_NS = 1e9
@@ -389,3 +389,18 @@ def axes(layout: Ranked | Smallest) -> str:
     if layout["replicas"] > 1:
         named.append(f"hsdp {layout['replicas']}")
     return " ".join(named) or "one rank"
+
+
+def interval_words(ranked: Ranked) -> str:
+    """The interval of a layout's step, or the reason that there is none."""
+    interval = ranked["interval"]
+    if interval is None:
+        return "no interval of the step is known: no published training covers it"
+    low, high, other_low, other_high = (
+        duration(interval[name] * SECOND_NS)
+        for name in ("low_seconds", "high_seconds", "other_low_seconds", "other_high_seconds")
+    )
+    return (
+        f"{share(interval['level'])} interval of the step: {low} to {high} with software like that of the published "
+        f"trainings, {other_low} to {other_high} with other software"
+    )

@@ -12,7 +12,7 @@ from traincope.analysis import measured_rates
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.figures.efficiency.search import collective_times, layouts_memory, layouts_step, roofline
 from traincope.figures.ranks.schedule import planned_schedule
-from traincope.plan.search.answer import Answer, Ranked, axes
+from traincope.plan.search.answer import Answer, Ranked, axes, interval_words
 from traincope.plan.search.question import Question
 from traincope.units import count, duration, share, size
 from traincope.viewer.components import absent, facts, field, parameter, plain, section, table
@@ -225,7 +225,7 @@ def _collectives(asked: Asked, answer: Answer, at: int, value: Any) -> Component
 def _tiles(ranked: Ranked, at: int, value: Any) -> list[Component]:
     return [
         tile("chosen", f"{at + 1}: {axes(ranked)}"),
-        tile("step", value("ranked", at, "step_seconds", form="seconds")),
+        tile("step", value("ranked", at, "step_seconds", form="seconds"), note=interval_words(ranked)),
         tile("MFU", value("ranked", at, "mfu", form="share")),
         tile("memory", value("ranked", at, "largest_bytes", form="size")),
         tile("bubble", value("ranked", at, "bubble_ratio", form="share")),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from traincope.plan.search.answer import Answer, Comparison, Ranked, axes
+from traincope.plan.search.answer import Answer, Comparison, Ranked, axes, interval_words
 from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, duration, money, share, size
 
@@ -58,7 +58,7 @@ def winner(answer: Answer) -> Iterator[str]:
     best = answer["ranked"][0]
     shares = ", ".join(f"{part} {share(seconds / best['step_seconds'])}" for part, seconds in best["parts"].items())
     yield f"the fastest step: {shares}"
-    yield _interval(best)
+    yield interval_words(best)
     for caveat in answer["caveats"]:
         yield f"caveat: {caveat}"
     yield f"compared with {answer['checked']}"
@@ -75,20 +75,6 @@ def winner(answer: Answer) -> Iterator[str]:
         yield f"price: {money(best['money'])}"
     if best["energy_mwh"] is not None:
         yield f"energy: at most {best['energy_mwh']:,.4g} MWh, at the power limit of all devices"
-
-
-def _interval(best: Ranked) -> str:
-    interval = best["interval"]
-    if interval is None:
-        return "no interval of the step is known: no published training covers it"
-    low, high, other_low, other_high = (
-        duration(interval[name] * SECOND_NS)
-        for name in ("low_seconds", "high_seconds", "other_low_seconds", "other_high_seconds")
-    )
-    return (
-        f"{share(interval['level'])} interval of the step: {low} to {high} with software like that of the published "
-        f"trainings, {other_low} to {other_high} with other software"
-    )
 
 
 def explained(answer: Answer, console: Console) -> None:
