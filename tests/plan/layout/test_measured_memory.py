@@ -1,8 +1,10 @@
 """Planned memory of a rank, and the bytes that a training of the engine takes from torch's allocator on a CPU.
 
-The formulas assume modules that fuse what can be fused, and leave out temporary buffers (`memory.LEFT_OUT`). The
-engine's modules on a CPU are not fused, so the plan is a lower bound. The states alone are exact:
-tests/distributed/recorded/test_memory.py. `plan.allocator` counts unfused modules and buffers: tests/plan/allocator.
+The formulas assume modules that fuse what can be fused, and leave out most temporary buffers (`memory.LEFT_OUT`). The
+engine's modules on a CPU are not fused, so they hold more activations. The formulas add all gradients to a block that
+is computed again, although the engine has none yet when it computes the last block again, so they can give 1 % more.
+The states alone are exact: tests/distributed/recorded/test_memory.py. `plan.allocator` counts unfused modules and
+buffers: tests/plan/allocator.
 """
 
 from pathlib import Path
@@ -22,7 +24,7 @@ from traincope.plan.model.precision import Precision
 
 FLOAT = 4
 MODELS = {
-    "mostly states": (ModelConfig(layers=4, hidden=512, ffn=1408, kv_heads=4), 4, "full", 0.08),
+    "mostly states": (ModelConfig(layers=4, hidden=512, ffn=1408, kv_heads=4), 4, "full", 0.0),
     "mostly activations": (ModelConfig(layers=4, hidden=256, heads=4, kv_heads=2, sequence=256), 8, "none", 0.22),
 }
 """Model, sequences per step, recomputation, and the largest share of the measured bytes that the plan leaves out."""
@@ -30,7 +32,7 @@ MODELS = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
-def test_the_plan_is_a_lower_bound_of_the_allocated_bytes(name: str, tmp_path: Path) -> None:
+def test_the_plan_holds_little_more_than_the_allocated_bytes(name: str, tmp_path: Path) -> None:
     model, batch, recompute, left_out = MODELS[name]
     text = tmp_path / "text.txt"
     text.write_text("One sentence after the other. " * 4000)
@@ -46,7 +48,7 @@ def test_the_plan_is_a_lower_bound_of_the_allocated_bytes(name: str, tmp_path: P
         policy=ActivationPolicy(flash=True, dropout=False, dtype="fp32", recompute=Recompute(recompute)),
     )
     measured = peak_bytes(config)
-    assert (1 - left_out) * measured <= planned[0].total <= measured
+    assert (1 - left_out) * measured <= planned[0].total <= 1.01 * measured
 
 
 def peak_bytes(config: Config) -> int:
