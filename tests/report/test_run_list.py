@@ -69,6 +69,20 @@ def test_a_finished_run_has_the_numbers_of_its_last_report(demo: Path) -> None:
     assert (listed.mfu, listed.goodput, listed.verdict) == (None, None, None)
 
 
+def test_the_brief_of_a_run_without_a_report_is_listed(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`traincope run` keeps it: an agent leaves no report of a small run."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(demo), "--brief", "--keep"])
+    assert "pipeline bubble (saves 4.8 %): " in capsys.readouterr().out
+    report = json.loads((demo / "expected.json").read_text())
+    (listed,) = list_runs(demo)
+    assert (listed.mfu, listed.goodput) == (report["utilization"]["mfu"], report["goodput"]["productive_ratio"])
+    assert listed.title == "pipeline bubble"
+    os.utime(demo / "brief.json", (0, 0))
+    (listed,) = list_runs(demo)
+    assert listed.title is None
+
+
 def test_a_run_without_a_report_has_the_last_numbers_of_its_agents(demo: Path) -> None:
     """MFU is the mean over two hosts. Goodput is that of rank 0's agent. The third file is damaged."""
     for rank, content in enumerate(['{"mfu": 0.5, "goodput": 0.9}', '{"mfu": 0.25, "goodput": 0.8}', '{"mfu']):

@@ -6,7 +6,7 @@ alone needs plotly.
 
 from traincope.report.document.document import to_document, to_json
 from traincope.report.document.job_summary import summary_document
-from traincope.report.text.brief import render_brief
+from traincope.report.text.brief import brief_document, render_brief
 from traincope.report.text.diff import diff_document, render_diff
 from traincope.report.text.first_screen import render_first_screen
 from traincope.report.text.hangs import hang_document, render_hangs
@@ -16,6 +16,7 @@ from traincope.report.text.what_if import prediction_document, render_prediction
 from traincope.report.text.workflow import render_workflow, workflow_document
 
 __all__ = [
+    "brief_document",
     "diff_document",
     "hang_document",
     "prediction_document",

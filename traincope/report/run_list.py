@@ -19,6 +19,7 @@ from traincope.store.job.hang_notices import HangNotice, Progress, read_notices,
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
 from traincope.store.layout import (
+    BRIEF_FILE,
     RANK_FILE,
     ROWS_FILE,
     RUN_FILE,
@@ -235,8 +236,12 @@ def _last_row(path: Path) -> tuple[int, int] | None:
 
 
 def _document(run: Path, last: _LastAttempt) -> dict[str, Any]:
-    """The report that the last agent left, if it is not older than the last attempt. Empty without one."""
-    documents = sorted(run.glob(f"{TILES_DIRECTORY}/*/{DOCUMENT_FILE}"), key=lambda path: path.stat().st_mtime_ns)
+    """The report that the last agent left, or the brief of `traincope run`, if it is not older than the last attempt.
+
+    Empty without one.
+    """
+    left = [*run.glob(f"{TILES_DIRECTORY}/*/{DOCUMENT_FILE}"), *run.glob(BRIEF_FILE)]
+    documents = sorted(left, key=lambda path: path.stat().st_mtime_ns)
     if not documents or last.directory is None:
         return {}
     manifests = [path.stat().st_mtime_ns for path in last.directory.glob(f"rank-*/{RANK_FILE}")]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from contextlib import suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
 from traincope.printable import printable
 from traincope.report import (
+    brief_document,
     prediction_document,
     render,
     render_brief,
@@ -31,9 +33,11 @@ from traincope.report import (
     to_json,
     workflow_document,
 )
+from traincope.store.layout import BRIEF_FILE
 from traincope.summaries import job_summary, read_summaries
 from traincope.summaries.reading import MANY_RANKS, is_for_rows
 from traincope.timeline import open_run
+from traincope.whole_files import write_json
 
 HTML = "html"
 
@@ -51,6 +55,7 @@ class Report:
         parser.add_argument(
             "--brief", action="store_true", help="print only the first finding, the five largest terms and the MFU"
         )
+        parser.add_argument("--keep", action="store_true", help=argparse.SUPPRESS)  # for `traincope run`
         add_price(parser)
         add_energy_price(parser)
         parser.add_argument(
@@ -132,6 +137,9 @@ def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     with console.capture() as captured:
         if arguments.brief:
             render_brief(analysis, console)
+            if arguments.keep:
+                with suppress(OSError):
+                    write_json(analysis.timeline.run.path / BRIEF_FILE, brief_document(analysis))
         else:
             render(analysis, console, **prices)
     return captured.get()

@@ -77,7 +77,7 @@ def _brief(run: Path) -> Iterator[str]:
         if num_bytes > MAX_BYTES:
             yield f"{NO_VERDICT}the run is large ({size(num_bytes)}) and its report takes longer"
             return
-        words = (sys.executable, "-P", "-m", "traincope.cli.main", "report", str(run), "--brief")
+        words = (sys.executable, "-P", "-m", "traincope.cli.main", "report", str(run), "--brief", "--keep")
         encoding = sys.stderr.encoding or "ascii"
         environment = {**os.environ, "COLUMNS": str(_width()), "PYTHONIOENCODING": encoding}
         ended = subprocess.run(

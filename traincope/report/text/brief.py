@@ -5,6 +5,7 @@ At most 16 lines of at most 100 columns. The full report has every finding, term
 
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -43,6 +44,18 @@ def render_brief(analysis: Analysis, console: Console) -> None:
         console.print(Trimmed(table), end="")
         for line in _wrapped(_utilization(document), width):
             console.print(text(line))
+
+
+def brief_document(analysis: Analysis) -> dict[str, Any]:
+    """The parts of the JSON report that a list of runs shows."""
+    document = to_document(analysis)
+    return {
+        "utilization": {"mfu": document["utilization"]["mfu"]},
+        "goodput": None
+        if document["goodput"] is None
+        else {"productive_ratio": document["goodput"]["productive_ratio"]},
+        "verdict": document["verdict"][:1],
+    }
 
 
 def _head(document: Document) -> str:
