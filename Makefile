@@ -22,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -92,6 +92,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/architecture
+
+# The native recorder's kernels under sanitizers, and the Python hooks where the native recorder would record.
+test-native: setup
+	@$(BIN)/python -m pytest -q -m 'not timing' tests/native
+	@TRAINCOPE_NATIVE=off $(BIN)/python -m pytest -q tests/faults tests/record
 
 # Instructions of the native recorder's hooks, with budgets. Needs valgrind and a C++ compiler.
 check-native: setup
