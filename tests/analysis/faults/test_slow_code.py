@@ -13,7 +13,7 @@ import pytest
 
 from tests.timeline.build import collective, group, phase, rank, run, stall, step
 from traincope.analysis.attribution.terms import UNATTRIBUTED
-from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, slow_code
+from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, line_within, slow_code
 from traincope.events import Flag, Phase
 from traincope.store import RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
@@ -122,6 +122,14 @@ def test_samples_of_the_first_steps_are_early_unless_requested(
     (window,) = slow_code(build_timeline(replace(run(*ranks), requests=requests)))
     assert (window.first_step, window.early) == (8, early)
     assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0, excess_ratio=1.0),)
+
+
+def test_the_line_within_a_term_is_that_of_most_samples(tmp_path: Path) -> None:
+    """Where a rank stood in the forward of two steps; in other steps it had no samples, or stood elsewhere."""
+    _, sleeping = pair(tmp_path, steps=10)
+    assert line_within(sleeping, "forward", (3, 4)) == SLEEPING
+    assert line_within(sleeping, "gc", (3, 4)) is None
+    assert line_within(sleeping, "forward", (40,)) is None
 
 
 def test_too_few_samples_name_nothing(tmp_path: Path) -> None:

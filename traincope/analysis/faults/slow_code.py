@@ -38,6 +38,8 @@ OF_ITSELF = 0.1
 """Largest share of a rank's time in a line that its peers spend there, if the line is work that only this rank does."""
 OF_THE_CALL = 0.5
 """Smallest share of the largest difference that a call inside it must have, to be named in its place."""
+OWN = "/traincope/record/"
+"""Part of the paths of the recorder's hooks, which call what the training called."""
 MAX_LINES = 3
 """Most lines of a window."""
 
@@ -122,6 +124,23 @@ def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
     )
 
 
+def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | None:
+    """Return the line of the training's code in which a rank's samples of these steps stand within a ledger term: the
+    innermost one, or call, with most of their time. None without such samples.
+    """
+    numbers = np.array(sorted(steps), dtype=np.int64)
+    found = [_Sampled(rank, samples) for samples in rank.stack_samples()]
+    times: dict[Line, float] = defaultdict(float)
+    calls: dict[Line, float] = defaultdict(float)
+    for each in found:
+        for lines_of, sums in ((_line, times), (_calls, calls)):
+            for line, ns in _times_ns(each, numbers, lines_of).items():
+                sums[line] += float(ns.sum()) if line.term == term else 0.0
+    needed = OF_THE_CALL * sum(times.values())
+    most = [(ns, line) for line, ns in {**calls, **times}.items() if ns >= max(needed, 1.0)]
+    return min(most, key=lambda each: each[0])[1] if most else None
+
+
 def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
     steps = np.array(sorted(set.intersection(*(_detailed_steps(each) for each in sampled))), dtype=np.int64)
     if not len(steps):
@@ -196,6 +215,8 @@ def _times_ns(
     bounds = main[(main["kind"] == Kind.STEP) & np.isin(main["step"], steps)]
     order = np.argsort(bounds["step"])
     starts_ns, ends_ns = bounds["start_ns"][order], bounds["end_ns"][order]
+    if not len(starts_ns):
+        return {}
     step = np.searchsorted(starts_ns, middle_ns, side="right") - 1
     chosen = (step >= 0) & (middle_ns < ends_ns[np.maximum(step, 0)])
     stalls = main[(main["kind"] == Kind.STALL) & (main["end_ns"] != OPEN)]
@@ -232,7 +253,7 @@ def _frames(stack: Sequence[Site]) -> tuple[Frame, ...]:
 
 def _named(stack: Sequence[Site], at: int) -> _Named:
     site = stack[at]
-    called = site.called if at == 0 else stack[at - 1].function
+    called = next((inner.function for inner in reversed(stack[:at]) if OWN not in inner.path), site.called)
     return f"{PurePath(site.path).name}:{site.line}", site.function, called, site.module
 
 

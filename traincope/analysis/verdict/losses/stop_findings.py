@@ -7,6 +7,7 @@ import numpy as np
 
 from traincope.analysis.attribution.terms import EVALUATION, UNATTRIBUTED
 from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.slow_code import line_within
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
@@ -129,10 +130,20 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
         confidence=HIGH if found.followed else MEDIUM,
         evidence=(
             f"{does} in {len(found.steps):,} of {count(found.num_steps, 'step')}{_when(found)}, "
-            f"{duration(round(found.mean_ns))} each{waits}: this takes {lost}"
+            f"{duration(round(found.mean_ns))} each{waits}: this takes {lost}{_site(timeline, term, found, ranks)}"
         ),
         advice=advice or host_advice(term, timeline, ranks),
     )
+
+
+def _site(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]) -> str:
+    """Say where the only rank of the finding stood, if its stacks were sampled while it did that work."""
+    records = next((each for each in timeline.run.ranks if ranks == (each.rank,)), None)
+    line = None if records is None else line_within(records, term, found.steps)
+    if line is None:
+        return ""
+    called = f"{line.called} at " if line.called else ""
+    return f"; its stacks show it in {called}{line.site} ({line.function})"
 
 
 def _when(found: Stops) -> str:
