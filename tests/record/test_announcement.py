@@ -17,10 +17,16 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(
-    ("environment", "lines"), [({}, 1), ({"TRAINCOPE_NOTES": os.devnull}, 0), ({"TRAINCOPE": "off"}, 0)]
+    ("environment", "lines"),
+    [
+        ({}, 1),
+        ({"TRAINCOPE_NOTES": os.devnull}, 0),
+        ({"TRAINCOPE_FIRST_ATTEMPT": "0"}, 0),
+        ({"TRAINCOPE": "off"}, 0),
+    ],
 )
 def test_rank_0_names_the_next_command_once(environment: dict[str, str], lines: int, tmp_path: Path) -> None:
-    """Below `traincope run` it is silent: that prints the outcome."""
+    """Below `traincope run` and `traincope train` it is silent: they print the outcome."""
     outer, inner = pty.openpty()
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],

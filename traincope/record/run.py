@@ -55,7 +55,7 @@ from traincope.record.session.recorder import Recorder
 from traincope.record.session.rendezvous import Place
 from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
 from traincope.record.trainers.parts import Part, begin_part
-from traincope.store.job.launcher import NOTES_VARIABLE
+from traincope.store.job.launcher import FIRST_ATTEMPT_VARIABLE, NOTES_VARIABLE
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.node_local import Local, NodeLocal, local_place, thread_budget
 
@@ -284,15 +284,19 @@ class Run:
 
 
 def _announce(recorder: Recorder) -> None:
-    """Say once per process where its run is, as rank 0 on a terminal. `traincope run` says it at its own end."""
+    """Say once per process where its run is, as rank 0 on a terminal. A command of traincope says it at its own end."""
     global _announced
     place = recorder.place
-    if _announced or place is None or place.rank or NOTES_VARIABLE in os.environ or not sys.stderr.isatty():
+    if _announced or place is None or place.rank or _is_below_a_command() or not sys.stderr.isatty():
         return
     _announced = True
     run = place.named or place.run
     is_default = run.parent == Path(DEFAULT_ROOT).absolute()
     sys.stderr.write(f"traincope: recorded; next: traincope report {run.name if is_default else run}\n")
+
+
+def _is_below_a_command() -> bool:
+    return any(name in os.environ for name in (NOTES_VARIABLE, FIRST_ATTEMPT_VARIABLE))
 
 
 def _ending(recorder: Recorder, kind: type[BaseException] | None, error: BaseException | None) -> Ending:
