@@ -73,7 +73,7 @@ def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Pa
     assert settled.sentence.startswith("hang: rank 1 stood at ")
     assert message.read_text() == f"traincope: {settled.sentence}\n"
     assert settled.sentence in "".join(path.read_text() for path in out.glob(f"attempt-000/rank-*/{AGENT_LOG}"))
-    assert "\ntraincope: hang on rank 1: rank 1 stood at " in ended.stderr
+    assert "\nhang on rank 1: rank 1 stood at " in ended.stderr
     assert ended.stderr.endswith("\ntraincope: ended the job (--on-hang=exit, exit code 11)\n")
     document = json.loads(run("report", str(out), "--format", "json").stdout)
     assert (document["verdict"][0]["kind"], document["verdict"][0]["ranks"]) == ("hang", [1])
