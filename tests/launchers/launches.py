@@ -105,7 +105,12 @@ def check(launch: Launch, folder: Path, *, python: str = sys.executable) -> None
         assert len(main[main["kind"] == Kind.STEP]) >= STEPS
 
 
+OUTCOME = re.compile(r"^traincope: recorded .*?^traincope: next: [^\n]*\n", re.MULTILINE | re.DOTALL)
+"""What `traincope run` prints at its end."""
+
+
 def plain_lines(text: str) -> list[str]:
     """The lines of the training and its launcher, without numbers (times, process ids, ports), in any order."""
-    lines = (line for line in text.splitlines() if not line.startswith("traincope: "))
+    theirs = re.sub(OUTCOME, "", text)
+    lines = (line for line in theirs.splitlines() if not line.startswith("traincope: "))
     return sorted(re.sub(NUMBERS, "0", line) for line in lines)
