@@ -76,7 +76,7 @@ def _train_with_rollouts(out: Path, console: Console, *, steps: int) -> None:
     """Run the small loop of GRPO as a user would: under `traincope run`, by torchrun."""
     console.print(f"Training a GPT with GRPO: {ROLLOUT_RANKS} ranks, {steps} steps\n", highlight=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ROLLOUT_RANKS)]
-    program = ["-m", "traincope.engine.grpo", "--steps", str(steps)]
+    program = ["-m", "traincope.cli.launch.grpo", "--steps", str(steps)]
     recorder = [sys.executable, "-m", "traincope.cli.main", "run", "--out", str(out), "--"]
     ended = subprocess.run(
         [*recorder, sys.executable, *launcher, *program],

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import traincope
+from traincope.cli.screen import make_safe
 from traincope.engine.config import ModelConfig
 from traincope.engine.model.model import GPT
 
@@ -88,6 +89,7 @@ def train(steps: int) -> None:
 
 
 if __name__ == "__main__":
+    make_safe()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     train(parser.parse_args().steps)
