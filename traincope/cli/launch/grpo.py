@@ -81,7 +81,7 @@ def train(steps: int) -> None:
             advantages = advantages_of(rewards).unsqueeze(1)
         ratio = (log_probabilities(model, tokens) - before).exp()
         loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
         traincope.log(reward=total.item() / (ranks * len(rewards)), loss=loss.item(), step_tokens=tokens.numel())
