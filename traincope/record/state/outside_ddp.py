@@ -27,6 +27,7 @@ class OutsideDDP:
         self._reduced: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
         """Wrapper -> identities of the parameters that it reduces."""
         self._num_checks = 0
+        self._recorder: Recorder | None = None
 
     def install(self, recorder: Recorder) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -43,7 +44,8 @@ class OutsideDDP:
         recorder.between_detailed_steps(self._check)
 
     def remove(self) -> None:
-        self._recorder.remove_listener(self._check)
+        if self._recorder is not None:
+            self._recorder.remove_listener(self._check)
         self._patches.restore()
         self._reduced.clear()
 
@@ -66,7 +68,7 @@ class OutsideDDP:
             for name, each in needed.items()
             if id(each) in trained and id(each) not in reduced and name not in ignored
         }
-        if outside:
+        if outside and self._recorder is not None:
             del self._reduced[wrapper]
             details = {
                 "parameters": len(outside),
