@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
+from traincope.analysis.verdict.findings import FindingKind
 from traincope.analysis.verdict.losses.term_causes import TermCauses, term_causes
 from traincope.events import Phase
 
 GROUPS = (group("dp", 0, 1),)
+MS = 1_000_000
 
 
 def scored(*, late: int) -> Analysis:
@@ -69,3 +71,26 @@ def test_the_innermost_part_owns_the_time() -> None:
     rows = (phase(Phase.GENERATE, 10, 50), phase(Phase.WEIGHT_SYNC, 20, 30))
     ledger = analyze(timeline(rank(0, step(0, 0, 100), *rows))).ledger
     assert (ledger.total("generate"), ledger.total("weight_sync")) == (30, 10)
+
+
+def test_a_rank_whose_part_takes_longer_is_named_with_the_part() -> None:
+    """80 steps of 200: rank 1 scores for 100, rank 0 for 20, and waits for it 80."""
+    ranks: list[list[Row]] = [[], []]
+    for number in range(80):
+        begin = 200 * MS * number
+        for rows, own in zip(ranks, (20 * MS, 100 * MS), strict=True):
+            call = collective(begin + own, begin + 101 * MS, sequence=number, at=number)
+            rows += [
+                step(number, begin, begin + 200 * MS),
+                phase(Phase.REWARD, begin, begin + 101 * MS, at=number),
+                call,
+                stall(call, begin + own, begin + 101 * MS),
+                phase(Phase.FORWARD, begin + 101 * MS, begin + 200 * MS, at=number),
+            ]
+    analysis = analyze(timeline(*(rank(number, *rows, groups=GROUPS) for number, rows in enumerate(ranks))))
+    first = analysis.verdict[0]
+    assert (first.kind, first.ranks) == (FindingKind.STRAGGLER, (1,))
+    assert "reward takes 100.0 ms on rank 1, 20.0 ms on the others" in first.evidence
+    assert first.advice.startswith(
+        "`traincope profile RUN --stacks 1 0` names the line while it trains. Give every rank"
+    )

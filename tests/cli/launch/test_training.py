@@ -22,19 +22,16 @@ BUBBLES = {4: 1 / 9, 8: 1 / 5}
 """The bubble of 1F1B with two stages, by number of ranks: 8 microbatches with four ranks, 4 with eight."""
 
 
-def test_the_demo_with_reinforcement_names_the_rank_that_scores_slowly(tmp_path: Path) -> None:
+def test_the_demo_with_reinforcement_shows_the_parts_of_its_steps(tmp_path: Path) -> None:
+    """Rank 1 sleeps 0.1 s in each reward, rank 0 0.02 s: at least."""
     out = tmp_path / "demo"
-    ended = run("demo", "--rl", "--steps", "60", "--out", str(out), timeout=300)
+    ended = run("demo", "--rl", "--steps", "20", "--out", str(out), timeout=300)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(run("report", str(out), "--format", "json").stdout)
-    named = [finding for finding in document["verdict"] if finding["kind"] == "straggler"]
-    assert [finding["ranks"] for finding in named] == [[1]]
-    assert "reward takes" in named[0]["evidence"]
-    assert not [fault for fault in document["faults"] if fault["kind"] == "spike"]
+    for rank, least_ns in zip(document["ledger"]["ranks"], (0.02e9, 0.1e9), strict=True):
+        assert rank["terms"]["reward"] >= rank["steps"] * least_ns
     terms = document["ledger"]["terms"]
     assert all(terms[term] for term in ("generate", "reward", "logprob", "advantage", "forward", "backward"))
-    (inside,) = [each["causes"] for each in document["causes"] if each["terms"] == ["reward"]]
-    assert "exposed_wait[dp]" in {cause["subject"] for cause in inside}
     for rank in document["ledger"]["ranks"]:
         assert sum(ns for ns in rank["terms"].values() if ns is not None) == rank["wall_ns"]
 
