@@ -122,50 +122,12 @@ def operators(
     `causal_half`: attention computes the half that a causal mask leaves. The tokens of experts are spread evenly; an
     expert's weights are read once.
     """
-    return _operators(
-        shape,
-        micro_batch=layout.micro_batch,
-        tp=layout.tp,
-        cp=layout.cp,
-        ep=layout.ep,
-        stream_ranks=layout.stream_ranks,
-        element_bytes=DTYPES[precision.activations],
-        policy=policy,
-        causal_half=causal_half,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _operators(
-    shape: Transformer,
-    *,
-    micro_batch: int,
-    tp: int,
-    cp: int,
-    ep: int,
-    stream_ranks: int,
-    element_bytes: int,
-    policy: ActivationPolicy,
-    causal_half: bool,
-) -> tuple[Operator, ...]:
-    """Operators of a rank, computed once for all layouts that cut a microbatch equally."""
-    rank = _Rank(
-        shape=shape,
-        micro_batch=micro_batch,
-        tp=tp,
-        cp=cp,
-        ep=ep,
-        stream_ranks=stream_ranks,
-        element_bytes=element_bytes,
-        policy=policy,
-        causal_half=causal_half,
-    )
-    return (*rank.attention(), *rank.feed_forward(), *rank.experts(), *rank.stream(), *rank.ends())
+    return _operators(_Rank.of(shape, layout, precision=precision, policy=policy, causal_half=causal_half))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rank:
-    """A rank's part of a microbatch."""
+    """A rank's part of a microbatch. Layouts that cut a microbatch equally have the same one."""
 
     shape: Transformer
     micro_batch: int
@@ -176,6 +138,28 @@ class _Rank:
     element_bytes: int
     policy: ActivationPolicy
     causal_half: bool
+
+    @classmethod
+    def of(
+        cls,
+        shape: Transformer,
+        layout: Layout,
+        *,
+        precision: Precision,
+        policy: ActivationPolicy,
+        causal_half: bool,
+    ) -> "_Rank":
+        return cls(
+            shape=shape,
+            micro_batch=layout.micro_batch,
+            tp=layout.tp,
+            cp=layout.cp,
+            ep=layout.ep,
+            stream_ranks=layout.stream_ranks,
+            element_bytes=DTYPES[precision.activations],
+            policy=policy,
+            causal_half=causal_half,
+        )
 
     @property
     def tokens(self) -> float:
@@ -319,6 +303,11 @@ class _Rank:
         )
 
 
+@lru_cache(maxsize=4096)
+def _operators(rank: _Rank) -> tuple[Operator, ...]:
+    return (*rank.attention(), *rank.feed_forward(), *rank.experts(), *rank.stream(), *rank.ends())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Seconds of a microbatch on one rank, if that rank had all blocks and both ends of the model."""
@@ -355,50 +344,17 @@ def work(
     causal_half: bool = False,
 ) -> Work:
     """Time of a microbatch's operators, with the recomputation of `policy`. Arguments as in `operators`."""
-    return _work(
-        shape,
-        micro_batch=layout.micro_batch,
-        tp=layout.tp,
-        cp=layout.cp,
-        ep=layout.ep,
-        stream_ranks=layout.stream_ranks,
-        element_bytes=DTYPES[precision.activations],
-        policy=policy,
-        machine=machine,
-        causal_half=causal_half,
-    )
+    rank = _Rank.of(shape, layout, precision=precision, policy=policy, causal_half=causal_half)
+    return _work(rank, machine)
 
 
 @lru_cache(maxsize=4096)
-def _work(
-    shape: Transformer,
-    *,
-    micro_batch: int,
-    tp: int,
-    cp: int,
-    ep: int,
-    stream_ranks: int,
-    element_bytes: int,
-    policy: ActivationPolicy,
-    machine: Machine,
-    causal_half: bool,
-) -> Work:
-    done = _operators(
-        shape,
-        micro_batch=micro_batch,
-        tp=tp,
-        cp=cp,
-        ep=ep,
-        stream_ranks=stream_ranks,
-        element_bytes=element_bytes,
-        policy=policy,
-        causal_half=causal_half,
-    )
+def _work(rank: _Rank, machine: Machine) -> Work:
     products = memory = again = again_memory = forward = attention = ends = 0.0
     launches = 0
-    for each in done:
+    for each in _operators(rank):
         ahead, back = each.forward_seconds(machine) * each.count, each.backward_seconds(machine) * each.count
-        repeated = ahead if is_repeated(each, policy) else 0.0
+        repeated = ahead if is_repeated(each, rank.policy) else 0.0
         forward += ahead
         launches += each.count * (sum(each.launches) + (each.launches[0] if repeated else 0))
         if each.kind is Kind.MEMORY:
@@ -424,7 +380,7 @@ def _work(
 
 
 def is_repeated(operator: Operator, policy: ActivationPolicy) -> bool:
-    """Whether recomputation repeats the operator's forward."""
+    """Return whether recomputation repeats the operator's forward."""
     if operator.again is Recompute.NONE or policy.recompute is Recompute.NONE:
         return False
     if policy.recompute is Recompute.SELECTIVE:
