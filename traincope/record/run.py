@@ -420,16 +420,21 @@ class phase(span):  # noqa: N801
     ...     rewards = score(completions)
     """
 
-    __slots__ = ("_part",)
+    __slots__ = ("_parts",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._parts: list[Part | None] = []
+        """Open parts: one object may be entered again inside itself."""
 
     def __enter__(self) -> None:
         recorder = _recording
-        self._part: Part | None = None if recorder is None or _is_compiling() else begin_part(recorder, self._name)
+        self._parts.append(None if recorder is None or _is_compiling() else begin_part(recorder, self._name))
 
     def __exit__(self, _kind: object, _error: object, _traceback: object) -> None:
-        if self._part is not None:
-            self._part.end()
-            self._part = None
+        part = self._parts.pop()
+        if part is not None:
+            part.end()
 
 
 class wait_for(span):  # noqa: N801

@@ -106,6 +106,15 @@ def test_a_part_of_another_thread_is_on_its_own_lane(tmp_path: Path) -> None:
     assert sum(len(parts_of(tmp_path / "run", thread=name)) for name in threads) == 1
 
 
+def test_a_part_that_is_entered_inside_itself_ends_as_often(tmp_path: Path) -> None:
+    reward = traincope.phase("reward")
+    with traincope.run(tmp_path / "run") as run:
+        with reward, reward:
+            pass
+        run.step()
+    assert [row["end_ns"] == OPEN for row in parts_of(tmp_path / "run")] == [False, False]
+
+
 def test_a_part_outside_a_run_does_nothing() -> None:
     with traincope.phase("reward"):
         pass
