@@ -106,7 +106,7 @@ def check(launch: Launch, folder: Path, *, python: str = sys.executable) -> None
 
 
 OUTCOME = re.compile(r"^traincope: recorded .*?^traincope: next: [^\n]*\n", re.MULTILINE | re.DOTALL)
-"""What `traincope run` prints at its end."""
+"""The end of `traincope run`: its lines on the screen."""
 
 
 def plain_lines(text: str) -> list[str]:

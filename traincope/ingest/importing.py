@@ -286,8 +286,8 @@ def _before(trace: _Stored, others: Sequence[tuple[_Stored, Imported]]) -> Impor
     if worker is not None:
         return next((result for other, result in others if _worker(other.source) == worker), None)
     same = [each for each in others if trace.process is not None and each[0].process == trace.process]
-    beside = {result.rank for other, result in same if _overlap(trace, other)}
-    return next((result for _, result in same if result.rank not in beside), None)
+    overlapping = {result.rank for other, result in same if _overlap(trace, other)}
+    return next((result for _, result in same if result.rank not in overlapping), None)
 
 
 def _overlap(first: _Stored, second: _Stored) -> bool:

@@ -79,7 +79,7 @@ class ListedRun:
     problem: str | None = None
     """Why it is damaged, in one sentence."""
     recorder: Recorder | None = None
-    """What recorded the collectives of the last attempt; None: unknown."""
+    """Recorder of the collectives of the last attempt; None: unknown."""
     why_python: str | None = None
     """Why the Python hooks recorded some rank."""
     workflow: str | None = None

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Recorder(StrEnum):
-    """What recorded the collectives of a run's ranks."""
+    """Recorders of the collectives of a run's ranks."""
 
     NATIVE = "native"
     PYTHON = "Python"

@@ -145,7 +145,7 @@ def test_ranks_of_an_unnamed_job_share_rank_0s_run(tmp_path: Path, four_ranks: P
 
 
 def test_a_restart_finds_the_run_of_its_launch(tmp_path: Path) -> None:
-    """Its name contains the time of the first attempt. An id that somebody chose is a name itself."""
+    """Its name contains the time of the first attempt. An id that a person chose is a name itself."""
     launch = "5a662c88-c8bf-492d-8204-4ce824982ef5"
     first = Rendezvous(out=None, root=tmp_path, identity=unnamed(launch)).place_from_environment()
     (first.run / "run.json").write_text(json.dumps({"launch_id": launch}))

@@ -14,7 +14,7 @@ from traincope import open_run
 from traincope.events import OUTSIDE_DDP
 
 BYTES = 4
-"""Of a parameter's element."""
+"""Size of a parameter's element."""
 
 
 @pytest.fixture(autouse=True)

@@ -111,7 +111,7 @@ def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
 
 
 def _recorders(runs: Sequence[ListedRun]) -> Iterator[str]:
-    """How many runs which recorder recorded, and why it was not the native one."""
+    """Count the runs of each recorder, with the reasons why it was not the native one."""
     kinds = Counter((run.recorder, run.why_python) for run in runs if run.recorder is not None)
     for (recorder, why), number in kinds.items():
         reason = "" if why is None else f": {printable(why)}"

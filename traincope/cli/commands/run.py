@@ -262,7 +262,7 @@ def _directory(out: Path | None, *, command: Sequence[str]) -> tuple[Path, tuple
 
 
 def _is_shipped() -> bool:
-    """Whether the recorder ships the run, if it can use the setting."""
+    """Return whether the recorder ships the run, if it can use the setting."""
     setting = os.environ.get(SHIP_VARIABLE) or site_options(site_file())[0].get("ship") or OFF[0]
     return setting.lower() not in OFF
 

@@ -19,7 +19,7 @@ class LaunchJob:
     config_text: str = ""
     """Content of the configuration file."""
     command: tuple[str, ...] = ()
-    """What torchrun starts, instead of the engine: its own options, the script, and the script's arguments."""
+    """Command of torchrun instead of the engine: its own options, the script, and the script's arguments."""
     overrides: tuple[str, ...] = ()
     """Overrides of the configuration, each `table.key=value`."""
     out: Path

@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
 
 
 PREDICTED = frozenset(("shape", "layout"))
-"""What rules need that stand on predicted memory or speed."""
+"""Fields that rules need if they stand on predicted memory or speed."""
 GIVEN_BY_MODEL = frozenset(("shape", "layout", "vocabulary", "head_dim"))
 ASK_MODEL = "the plan does not give the model's shapes; give --model and --seq"
 LEFT_OPEN = {

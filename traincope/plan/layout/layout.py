@@ -23,7 +23,7 @@ class Overlap(StrEnum):
     NONE = "none"
     """None of ZeRO's stages 0 and 1: Megatron-LM without --overlap-grad-reduce."""
     DATA = "data"
-    """Those that share gradients and weights, as DDP and FSDP do."""
+    """Collectives that share gradients and weights, as those of DDP and FSDP."""
     GRADIENTS = "gradients"
     """Also those of tp that only a block's gradients of inputs or of weights need, next to the product of the other one
     (Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication)."""

@@ -28,7 +28,7 @@ their maximum and the sum of their exponentials."""
 
 
 class Kind(StrEnum):
-    """What limits an operator."""
+    """Limit of an operator's rate."""
 
     PRODUCT = "product"
     ATTENTION = "attention"

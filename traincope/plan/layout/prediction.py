@@ -269,7 +269,7 @@ def _ends_seconds(shape: Transformer, *, layout: Layout, one: Work) -> float:
 
 
 def _has_end(layout: Layout, rank: int) -> bool:
-    """Whether a rank of the pipeline has the logits."""
+    """Return whether a rank of the pipeline has the logits."""
     return layout.pipeline.stages - 1 in layout.stages(rank)
 
 

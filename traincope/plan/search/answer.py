@@ -190,7 +190,7 @@ CONSTANTS_OF = {
     Kind.ATTENTION: ("attention", "attention_head", "attention_tokens"),
     Kind.MEMORY: ("copies",),
 }
-"""What limits an operator -> the constants of `layout.kernels` that its time stands on."""
+"""Limit of an operator -> the constants of `layout.kernels` that its time stands on."""
 CONVENTION = "which counts the half of attention that a causal mask leaves"
 
 

@@ -38,7 +38,7 @@ class LauncherNote:
 
     @property
     def how(self) -> str:
-        """How the process ended, as the predicate of a sentence."""
+        """The end of the process, as the predicate of a sentence."""
         return f"was killed (signal {-self.exit_code})" if self.exit_code < 0 else f"exited with code {self.exit_code}"
 
 

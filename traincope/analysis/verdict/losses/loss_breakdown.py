@@ -58,7 +58,7 @@ class LossKind(StrEnum):
     AWAITED_JOB = "awaited_job"
     """Wait for another job, by its role."""
     PART = "part"
-    """What a part of the step that is not training contains, by its term outside of it."""
+    """Content of a part of the step that is not training, by its term outside of it."""
     AMBIGUOUS_WAIT = "ambiguous_wait"
     """Part of a transfer that may be wait."""
     RECORDER = "recorder"

@@ -186,7 +186,7 @@ def _job_waits(analysis: SlicedResults) -> Iterator[TermCauses]:
 
 
 def _parts(analysis: SlicedResults) -> Iterator[TermCauses]:
-    """What the parts of a step that are not training contain. Time that no probe covers is the rest."""
+    """Divide the parts of a step that are not training by their content. Time that no probe covers is the rest."""
     inside = analysis.ledger.parts()
     for part in dict.fromkeys(part for part, _ in inside):
         causes = (

@@ -239,7 +239,7 @@ def _is_expected(probe: Probe) -> bool:
 
 
 def _recorded_by(probes: list[Probe]) -> Iterator[Text]:
-    """What recorded the collectives, and why that is not the native recorder."""
+    """The recorder of the collectives, and why it is not the native one."""
     for probe in probes:
         why = why_not_native(probe["state"])
         ranks = f" of {numbers(probe['ranks'], 'rank')}" if len(probes) > 1 else ""

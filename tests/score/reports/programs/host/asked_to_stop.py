@@ -20,7 +20,7 @@ def note(*_: object) -> None:
 
 
 def agreed() -> bool:
-    """Whether any rank was asked to stop."""
+    """Return whether any rank was asked to stop."""
     flag = torch.tensor([float(asked)])
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag.item())
