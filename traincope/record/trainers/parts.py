@@ -1,5 +1,6 @@
 """An open part of a step, and the hook that opens them for the trainers that name theirs."""
 
+from functools import partial
 from typing import Any
 
 from traincope.events import APART, Phase
@@ -9,6 +10,9 @@ from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.slots import Slot, end
 from traincope.record.session.recorder import Recorder
 from traincope.record.trainers import hugging_face, trl
+
+TRAINERS = (trl, hugging_face)
+"""Each names a module of its package and patches it once it is imported."""
 
 
 class Part:
@@ -44,10 +48,10 @@ class TrainerParts:
 
     def __init__(self) -> None:
         self._patches = Patches()
-        self._late = (
-            WhenImported(trl.MODULE, lambda module: trl.patch(module, self._patches, self._begin)),
-            WhenImported(hugging_face.MODULE, lambda module: hugging_face.patch(module, self._patches, self._begin)),
-        )
+        self._late = [
+            WhenImported(each.MODULE, partial(each.patch, patches=self._patches, begin=self._begin))
+            for each in TRAINERS
+        ]
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
