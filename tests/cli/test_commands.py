@@ -100,6 +100,7 @@ def test_help_lists_the_commands() -> None:
             "tokens, too few for one sequence of 65536; give more text, or a smaller model.sequence",
         ),
         (["demo", "--steps", "1"], 2, "leaves nothing to report after the warm-up step; give 2 or more"),
+        (["demo", "--rl", "--ranks", "4"], 2, "--rl has 2 ranks and injects no fault; leave out --ranks and --fault"),
         (["demo", "--out", "{repo}/examples"], 2, "already exists and is not empty"),
         (["demo", "--out", "{repo}/README.md"], 2, "README.md is not a directory; give another with --out"),
         (["unknown"], 2, "invalid choice"),

@@ -22,6 +22,7 @@ from traincope.timeline import open_run
 
 LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
 """Ranks -> their layout; `demo-RANKS.toml` in this folder configures it."""
+RANKS = 8
 ROLLOUT_RANKS, ROLLOUT_STEPS = 2, 60
 MAX_ERROR = 2000
 """Characters of a failed training's errors that are shown."""
@@ -35,7 +36,7 @@ class Demo:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: traincope_runs/demo-TIME)")
         parser.add_argument(
-            "--ranks", type=int, choices=LAYOUTS, default=8, help="number of ranks: 8 (default), or 4, which is faster"
+            "--ranks", type=int, choices=LAYOUTS, help=f"number of ranks: {RANKS} (default), or 4, which is faster"
         )
         parser.add_argument(
             "--rl",
@@ -44,7 +45,10 @@ class Demo:
         )
         parser.add_argument("--full", action="store_true", help="print the whole report, not only its first screen")
         parser.add_argument(
-            "--steps", type=int, metavar="N", help="training steps (default: 20 with 8 ranks, 30 with 4)"
+            "--steps",
+            type=int,
+            metavar="N",
+            help=f"training steps (default: 20 with 8 ranks, 30 with 4, {ROLLOUT_STEPS} with --rl)",
         )
 
         add_fault_argument(parser)
@@ -54,6 +58,8 @@ class Demo:
             raise UsageError(
                 f"--steps {arguments.steps} leaves nothing to report after the warm-up step; give 2 or more"
             )
+        if arguments.rl and (arguments.ranks is not None or arguments.fault):
+            raise UsageError(f"--rl has {ROLLOUT_RANKS} ranks and injects no fault; leave out --ranks and --fault")
         require_torch()
         out = arguments.out or new_run(Path(DEFAULT_ROOT), self.name)
         check_out(out)
@@ -62,10 +68,11 @@ class Demo:
             _train_with_rollouts(out, console, steps=arguments.steps or ROLLOUT_STEPS)
             _report(out, console, full=arguments.full)
             return 0
-        layout = f"{arguments.ranks} ranks, {LAYOUTS[arguments.ranks]}"
+        ranks = arguments.ranks or RANKS
+        layout = f"{ranks} ranks, {LAYOUTS[ranks]}"
         console.print(f"Training a GPT on the source of Python's standard library: {layout}\n", highlight=False)
         overrides = () if arguments.steps is None else (f"train.steps={arguments.steps}",)
-        with as_file(files("traincope.cli.commands") / f"demo-{arguments.ranks}.toml") as config:
+        with as_file(files("traincope.cli.commands") / f"demo-{ranks}.toml") as config:
             job = Job(config=config, out=out, overrides=overrides, fault=arguments.fault)
             _train(job, console) if arguments.fault else train(job, console=console)
         _report(out, console, full=arguments.full)
