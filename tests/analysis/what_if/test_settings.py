@@ -13,7 +13,13 @@ from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Bubble, SettingsPrediction, analyze, parse_settings, predict_settings
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageSize
-from traincope.analysis.replaying.pipeline_change import Measured, changed_ns, measured_pipeline, replayed_ns
+from traincope.analysis.replaying.pipeline_change import (
+    Measured,
+    balanced_ns,
+    changed_ns,
+    measured_pipeline,
+    replayed_ns,
+)
 from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
 from traincope.analysis.what_if.settings import Settings
@@ -81,6 +87,19 @@ def test_a_slow_rank_stays_slow_and_the_interval_has_the_even_stages() -> None:
     first, *others = changed_ns(before, schedule="1f1b", shape=more)
     assert first == pipeline("1f1b", more, scale=0.5, slow=1.5).end()
     assert min(others) == pipeline("1f1b", more, scale=0.5 * 1.25).end()
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-1p"])
+@pytest.mark.parametrize("ranks", [(0, 1), (0, 2), (1, 3)])
+def test_balanced_stages_have_the_mean_work_whatever_the_numbers_of_their_ranks(
+    schedule: str, ranks: tuple[int, int]
+) -> None:
+    """The second of two replicas, or one next to another axis, has numbers beyond its size."""
+    slow = measured(schedule, SMALL, slow=1.5)
+    numbered = replace(slow, orders={rank: slow.orders[place] for place, rank in enumerate(ranks)})
+    assert balanced_ns(numbered) == pipeline(schedule, SMALL, scale=1.25).end()
+    more = Shape(ranks=2, microbatches=8)
+    assert changed_ns(numbered, schedule=schedule, shape=more) == changed_ns(slow, schedule=schedule, shape=more)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-1p", "zb-v"])

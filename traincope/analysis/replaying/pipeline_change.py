@@ -146,7 +146,9 @@ def changed_ns(measured: Measured, *, schedule: str, shape: Shape) -> tuple[int,
 def _durations(
     measured: Measured, new: Orders, shape: Shape, *, sequences: float, weight_share: float
 ) -> Iterator[Mapping[Key, int]]:
-    """Yield the durations if a rank keeps its work, and if all ranks have the mean of it."""
+    """Yield the durations if a rank keeps its work, and if all ranks have the mean of it. Ranks count by their place in
+    the pipeline: recorded ones have the job's numbers.
+    """
     work = [measured.work_ns(rank) for rank in measured.orders]
     even = {kind: sum(each[kind] for each in work) / shape.ranks for kind in (FORWARD, BACKWARD)}
     assumed = [[even] * shape.ranks]
@@ -156,11 +158,11 @@ def _durations(
         yield {
             (action.kind, action.stage): round(
                 _share(action.kind, weight_share)
-                * of_ranks[rank][FORWARD if action.kind == FORWARD else BACKWARD]
+                * of_ranks[place][FORWARD if action.kind == FORWARD else BACKWARD]
                 * sequences
                 / shape.chunks
             )
-            for rank, order in new.items()
+            for place, order in enumerate(new.values())
             for action in order
         }
 
