@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints, chosen
-from traincope.events import EMPTY_NS, MAX_LATENCY_NS, OPEN, Kind
+from traincope.events import BLOCK_STEPS, EMPTY_NS, MAX_LATENCY_NS, OPEN, Kind
 from traincope.store import RunRecords
 from traincope.timeline.clocks.clocks import RankClock
 from traincope.timeline.collectives.elsewhere import Elsewhere
@@ -159,6 +159,15 @@ class RankTimeline:
     def stage(self) -> int | None:
         """Position on the pipeline axis."""
         return self.coords.get(PIPELINE_AXIS)
+
+    @property
+    def in_communication(self) -> bool | None:
+        """Return whether the rank communicated when its records end. None: its step has no detail, so it may have."""
+        if (self.of_kind(Kind.COLLECTIVE, Kind.STALL)["end_ns"] == OPEN).any():
+            return True
+        if not self.steps or self.open_step is None or not self.steps[-1].detailed or self.steps[-1].requested:
+            return None
+        return None if self.steps[-1].number // BLOCK_STEPS != self.open_step // BLOCK_STEPS else False
 
     def of_kind(self, *kinds: Kind) -> NDArray[np.void]:
         """Return the training thread's records of these kinds."""

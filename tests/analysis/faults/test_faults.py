@@ -24,6 +24,7 @@ HANGING = """Current thread 0x00007f1 (most recent call first):
   File "/home/me/train.py", line 9 in main
 
 """
+CRASH = "Segmentation fault (SIGSEGV) in wait (threading.py:327)"
 TWO_THREADS = """Thread 0x00007f2 (most recent call first):
   File "/x/flush.py", line 3 in loop
 
@@ -226,14 +227,56 @@ def test_a_signal_to_the_launcher_stops_the_job() -> None:
 def test_a_crash_has_its_name_and_place() -> None:
     crash = {"fatal": f"Fatal Python error: Segmentation fault\n\n{HANGING}"}
     (fault,) = faults(timeline(ended(0, last_ns=150 * MS, signals=crash)))
-    assert (fault.kind, fault.what) == (FaultKind.SIGNAL, "Segmentation fault in wait (threading.py:327)")
+    assert (fault.kind, fault.what) == (FaultKind.SIGNAL, f"{CRASH}, called at train.py:9")
+
+
+IN_A_KERNEL = """Fatal Python error: Segmentation fault
+
+Current thread 0x1 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/home/a/kernels.py", line 9 in forward
+  File "/home/a/train.py", line 12 in <module>
+"""
+
+
+def test_a_crash_has_the_line_of_the_training_that_called_native_code() -> None:
+    crashed = timeline(ended(0, last_ns=150 * MS, signals={"fatal": IN_A_KERNEL}))
+    (fault,) = faults(crashed)
+    assert fault.what == "Segmentation fault (SIGSEGV) in string_at (__init__.py:519), called at kernels.py:9"
+    assert analyze(crashed).verdict[0].advice.startswith("Look at kernels.py:9: native code there crashed.")
+
+
+@pytest.mark.parametrize(
+    ("row", "of_communication"),
+    [
+        pytest.param(phase(Phase.FORWARD, 110 * MS, OPEN, at=1), False, id="in forward"),
+        pytest.param(collective(110 * MS, OPEN, name="all_reduce", at=1), True, id="in communication"),
+    ],
+)
+@pytest.mark.parametrize("by_agent", [True, False], ids=["noted by the agent", "noted by the launcher"])
+def test_an_abort_without_a_stack_is_the_ranks_own_outside_of_communication(
+    row: Row, of_communication: bool, by_agent: bool
+) -> None:
+    """The step before has detail, and so has the open one: its collectives have records."""
+    before = step(0, 0, 100 * MS, flags=Flag.DETAILED)
+    aborted = rank(1, before, step(1, 100 * MS, OPEN), row, groups=[DP], ending=None)
+    if by_agent:
+        signals = {"fatal": "Fatal Python error: Aborted\n\nNo stack: the agent saw it.\n"}
+        aborted = replace(aborted, info=replace(aborted.info, signals=signals))
+    peer = ended(0, last_ns=150 * MS, ending="RuntimeError", raised="train.py:7")
+    known = noted(peer, aborted, notes=(note(1, -6, first=True),))
+    (end,) = [fault for fault in faults(known) if fault.ranks == (1,)]
+    assert (end.kind, end.what) == (FaultKind.SIGNAL, "Aborted (SIGABRT)")
+    assert end.of_communication == of_communication
+    first = analyze(known).verdict[0]
+    assert ((first.kind, first.ranks) == ("killed_rank", (1,))) is not of_communication
 
 
 @pytest.mark.parametrize(
     ("other", "what"),
     [
         ("Current thread 0x1 (most recent call first):", "every rank got SIGTERM"),
-        (MAIN_ALONE, "Segmentation fault in wait (threading.py:327)"),
+        (MAIN_ALONE, f"{CRASH}, called at train.py:9"),
     ],
 )
 def test_a_crash_in_the_reading_of_a_deadly_signals_stacks_is_that_signal(other: str, what: str) -> None:

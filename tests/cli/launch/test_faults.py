@@ -62,7 +62,7 @@ def test_a_restart_a_nan_and_a_killed_rank_stand_first_in_the_report(
     ("number", "kind", "what"),
     [
         (signal.SIGTERM, FaultKind.STOPPED, "every rank got SIGTERM"),
-        (signal.SIGSEGV, FaultKind.SIGNAL, "Segmentation fault in wait (threading.py:"),
+        (signal.SIGSEGV, FaultKind.SIGNAL, "Segmentation fault (SIGSEGV) in wait (threading.py:"),
     ],
 )
 def test_a_signal_is_reported_with_the_interrupted_line(

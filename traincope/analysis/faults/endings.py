@@ -20,6 +20,7 @@ from traincope.analysis.faults.exceptions import Chain, chain_of, exception_of, 
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.stacks import (
     Place,
+    call_site,
     fatal_error,
     interrupted_thread,
     place_of,
@@ -29,6 +30,7 @@ from traincope.analysis.faults.stacks import (
 from traincope.analysis.memory.uses import host_share
 from traincope.events import CLEAN, GROUP_DESTROYED, OPEN, SIGNAL_HANDLED, Flag, Kind
 from traincope.store import LauncherNote, RankRecords
+from traincope.store.job.process import CRASHES
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline, error_between_ns
 from traincope.units import numbers
@@ -49,8 +51,7 @@ STOP_SIGNALS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "
 """Signals by which a person, a launcher or a scheduler stops a process."""
 FATAL = "fatal"
 """Name of the stacks at a crash among those at signals."""
-ABORTED = "Aborted"
-CRASHED = "Segmentation fault"
+ABORTED, CRASHED = CRASHES[signal.SIGABRT], CRASHES[signal.SIGSEGV]
 RECEIVED = "it had received"
 HIDDEN = "while it handled that, its communication failed, which hid it:"
 TERMINATED = ("Terminated", "Interrupt", "exited unexpectedly")
@@ -204,13 +205,15 @@ def _end(record: _EndEvidence) -> Fault | None:
     if after_group and FATAL not in signals and record.launcher is not None and record.launcher.exit_code == 0:
         return None  # Ray ends its workers so, with a signal or without
     if FATAL in signals and not _ended_in_its_dump(signals):
-        return _fatal(record, signals[FATAL])
+        return _fatal(record, fatal_error(signals[FATAL]), signals[FATAL])
     left = exit_of(rank, record.records)
     if left is not None:
         return replace(_raised(record, *left), kind=FaultKind.EXIT, confidence=HIGH)
     if signals:
         name, stacks = min(signals.items(), key=lambda signal: not shows_all_threads(signal[1]))
         return _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
+    if note is not None and -note.exit_code in CRASHES:
+        return _fatal(record, CRASHES[signal.Signals(-note.exit_code)])
     if note is not None:
         return _fault(record, FaultKind.KILLED if note.exit_code < 0 else FaultKind.EXIT, _exit(note))
     if after_group:
@@ -296,14 +299,23 @@ def _ended_in_its_dump(signals: Mapping[str, str]) -> bool:
     return bool(deadly) and fatal_error(signals[FATAL]) == CRASHED
 
 
-def _fatal(record: _EndEvidence, stacks: str) -> Fault:
+def _fatal(record: _EndEvidence, name: str | None, stacks: str = "") -> Fault:
     """An abort while the training's thread communicated is the communication's own: of gloo, or of NCCL's watchdog. So
-    is one whose stack is not known, because it mostly is, and then another rank is its cause.
+    is one whose place is not known, because it mostly is, and then another rank is its cause.
+
+    `name`: words of `faulthandler` for the signal.
     """
-    name = fatal_error(stacks) or "a fatal signal"
-    communicated = place_of(training_thread(stacks)) in (Place.COMMUNICATION, Place.BACKWARD, None)
-    fault = _fault(record, FaultKind.SIGNAL, _at(name, _place(stacks)))
-    return replace(fault, of_communication=name == ABORTED and communicated)
+    place, frames = place_of(training_thread(stacks)), interrupted_thread(stacks)
+    unknown = place is None and record.rank.in_communication is not False
+    site = call_site(frames) or (frames[0].site if frames else "")
+    called = f", called at {site}" if frames and site != frames[0].site else ""
+    numbers_of = {words: number.name for number, words in CRASHES.items()}
+    what = f"{name} ({numbers_of[name]})" if name in numbers_of else name or "a fatal signal"
+    return replace(
+        _fault(record, FaultKind.SIGNAL, _at(what, _place(stacks)) + called),
+        of_communication=name == ABORTED and (unknown or place in (Place.COMMUNICATION, Place.BACKWARD)),
+        site=site,
+    )
 
 
 def _end_after_clean_run(record: _EndEvidence, note: LauncherNote) -> Fault | None:

@@ -327,8 +327,19 @@ def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
         line = f"Look at {first.site}, and read" if first.site else "Read"
         return f"{line} that rank's traceback: errors of the other ranks follow from it."
     if first.kind == FaultKind.SIGNAL:
-        return "Read its stacks in its rank directory (signal-*.txt)."
+        return _of_signal(first)
     return "Read the kernel's log on its host (dmesg: out of memory, SIGKILL) and the launcher's exit code."
+
+
+def _of_signal(first: Fault) -> str:
+    if is_external_signal(first):
+        return "Read its stacks in its rank directory (signal-*.txt)."
+    if first.site:
+        return f"Look at {first.site}: native code there crashed. Its rank directory has all stacks (signal-*.txt)."
+    return (
+        f"Native code of rank {first.ranks[0]} crashed: read what it printed last. Record again with "
+        "TRAINCOPE_SIGNAL_STACKS=on: the report then has the line."
+    )
 
 
 def _at(site: str) -> str:

@@ -25,6 +25,14 @@ WATCHERS = ("gloo_", "pt_gloo", "pt_nccl", "pt_tcpstore", "NCCL", "cuda", OWN_TH
 """Begins of names of threads that serve communication, or the recorder: none of them releases a lock of the training's
 thread outside of a collective.
 """
+CRASHES = {
+    Signals.SIGSEGV: "Segmentation fault",
+    Signals.SIGABRT: "Aborted",
+    Signals.SIGFPE: "Floating point exception",
+    Signals.SIGBUS: "Bus error",
+    Signals.SIGILL: "Illegal instruction",
+}
+"""Signals by which native code ends its process, with the words of `faulthandler`."""
 PID_NAMESPACE = Path("/proc/self/ns/pid")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

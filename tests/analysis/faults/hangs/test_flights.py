@@ -252,13 +252,23 @@ def test_a_rank_that_aborted_is_not_named_without_the_flight_recorders_of_all_ot
     assert not any(hang.culprits for hang in analysis(*ranks[:3], silent).hangs)
 
 
-@pytest.mark.parametrize(("last_backward", "culprits"), [(False, [(1,)]), (True, [])])
-def test_a_rank_that_aborted_without_a_stack_is_named_if_its_step_lacks_a_phase(
-    last_backward: bool, culprits: list[tuple[int, ...]]
+IN_FORWARD = phase(Phase.FORWARD, LAST_NS + 2, OPEN, at=NUM_STEPS)
+
+
+@pytest.mark.parametrize(
+    ("last", "culprits"),
+    [
+        pytest.param([], [(1,)], id="it issued another collective instead"),
+        pytest.param([phase(Phase.BACKWARD, NUM_STEPS * STEP_NS, LAST_NS, at=NUM_STEPS)], [], id="its step lacks none"),
+        pytest.param([IN_FORWARD], [], id="native code in forward aborted"),
+    ],
+)
+def test_a_rank_that_aborted_without_a_stack_is_named_if_its_step_left_out_a_phase(
+    last: list[Row], culprits: list[tuple[int, ...]]
 ) -> None:
     """Otherwise its abort may have any cause."""
     backwards = [phase(Phase.BACKWARD, at * STEP_NS, at * STEP_NS + MS, at=at) for at in range(NUM_STEPS + 1)]
-    of_aborted = backwards if last_backward else backwards[:-1]
+    of_aborted = [*backwards[:-1], *last]
     no_stack = {"fatal": "Fatal Python error: Aborted\n\nNo stack: the agent saw that the signal ended the process.\n"}
     made = [ended(at, 3, aborted=at == 1, rows=of_aborted if at == 1 else backwards) for at in range(3)]
     made[1] = replace(made[1], info=replace(made[1].info, signals=no_stack))

@@ -36,7 +36,7 @@ def test_the_other_ranks_write_their_stacks_and_flight_recorder_once_one_is_kill
 
 
 @pytest.mark.parametrize(
-    ("number", "what"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGSEGV, "Segmentation fault")], ids=str
+    ("number", "what"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGSEGV, "Segmentation fault (SIGSEGV)")], ids=str
 )
 def test_the_agent_notes_the_signal_that_ended_a_rank(tmp_path: Path, number: signal.Signals, what: str) -> None:
     """The rank has no handler and keeps no descriptor for it. Its parent asks for its status later."""

@@ -4,22 +4,25 @@ That rank leaves no flight recorder, and the others do. If one of them departed 
 long. If all issued what they issued in their earlier steps, the collective of the rank that aborted was another one.
 
 Without a stack, an abort may have any cause. Then the rank must have departed from its habit in another way: its last
-step lacks a phase that its earlier steps had, and that of the others has.
+step lacks a phase that its earlier steps had, and that of the others has. It left none out if it aborted within a
+phase, or where its records show that it did not communicate: it did not reach the rest of its step.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from signal import SIGABRT
 
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls
 from traincope.analysis.faults.hangs.mismatches import Mismatch, as_before, form_of
 from traincope.analysis.faults.stacks import Place, fatal_error, is_outside_of_python, place_of, training_thread
-from traincope.events import Kind, Phase
+from traincope.events import OPEN, Kind, Phase
+from traincope.store.job.process import CRASHES
 from traincope.timeline import RankTimeline, Timeline
 from traincope.timeline.evidence import waits_on_the_host
 from traincope.units import numbers
 
-ABORTED = "Aborted"
+ABORTED = CRASHES[SIGABRT]
 """Name of SIGABRT in what `faulthandler` writes."""
 LATEST_STEPS = 3
 """Number of earlier steps that show a habit."""
@@ -93,7 +96,7 @@ def _left_out(timeline: Timeline, number: int) -> str:
     """The phase that the rank's open step lacks, e.g. " in a step without its backward"; empty without one."""
     last = {rank.rank: rank.open_step for rank in timeline.ranks}
     step = last[number]
-    if step is None or {*last.values()} != {step}:
+    if step is None or {*last.values()} != {step} or _aborted_by_itself(timeline, number):
         return ""
     had = {rank.rank: _phases(rank) for rank in timeline.ranks}
     earlier = list(had[number].values())[-LATEST_STEPS - 1 : -1]
@@ -102,6 +105,12 @@ def _left_out(timeline: Timeline, number: int) -> str:
     lacks = usual.intersection(*elsewhere) - had[number].get(step, set())
     names = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward"}
     return next((f" in a step without its {name}" for phase, name in names.items() if phase in lacks), "")
+
+
+def _aborted_by_itself(timeline: Timeline, number: int) -> bool:
+    """True if the rank ended within a phase, or its records show that it did not communicate then."""
+    rank = next(rank for rank in timeline.ranks if rank.rank == number)
+    return rank.in_communication is False or bool((rank.of_kind(Kind.PHASE)["end_ns"] == OPEN).any())
 
 
 def _phases(rank: RankTimeline) -> dict[int, set[int]]:

@@ -18,19 +18,11 @@ from pathlib import Path
 from traincope.live.node.rank import RankTail
 from traincope.private_files import private
 from traincope.store.job.bell import ring
-from traincope.store.job.process import Process
+from traincope.store.job.process import CRASHES, Process
 from traincope.store.layout import BELL_FILE, FATAL_FILE, signal_file
 
 POLL_SECONDS = 1.0
 """Time after which ranks that began since then are waited for too."""
-FATAL = {
-    signal.SIGSEGV: "Segmentation fault",
-    signal.SIGABRT: "Aborted",
-    signal.SIGFPE: "Floating point exception",
-    signal.SIGBUS: "Bus error",
-    signal.SIGILL: "Illegal instruction",
-}
-"""Signals of a crash, with the words of `faulthandler`."""
 SENT = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers send."""
 NO_STACK = "No stack: the agent of the node saw that the signal ended the process."
@@ -87,8 +79,8 @@ class Deaths:
 def _note(rank: _Rank) -> None:
     """Note a signal that ended the process, unless the rank wrote its stacks then. Raises OSError."""
     number = rank.process.ended_by()
-    if number in FATAL:
-        name, text = FATAL_FILE, f"Fatal Python error: {FATAL[number]}\n\n{NO_STACK}\n"
+    if number in CRASHES:
+        name, text = FATAL_FILE, f"Fatal Python error: {CRASHES[number]}\n\n{NO_STACK}\n"
     elif number in SENT:
         name, text = signal_file(number.name), f"{NO_STACK}\n"
     else:
