@@ -15,7 +15,7 @@ from traincope.report import render_brief, to_document, to_json
 
 ROOT = Path(__file__).parents[1] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))
-MEGABYTE = 1_000_000
+MEGABYTE, S = 1_000_000, 1_000_000_000
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -40,6 +40,17 @@ def test_the_demo_adds_up_and_its_bubble_is_what_theory_says() -> None:
     assert analysis.bubble.replay_ratio == pytest.approx(1 / 9, abs=1e-6)
 
 
+def test_an_attempt_is_described_alone_with_the_numbers_that_the_job_gives_its_steps() -> None:
+    sample = ROOT / "restart"
+    first, whole = (traincope.open_run(path).document for path in (sample / "attempt-000", sample))
+    assert (first["run"]["attempt"], first["run"]["later_attempts"], first["run"]["attempts"]) == (0, 1, 2)
+    assert (whole["run"]["attempt"], whole["run"]["training_step_offset"]) == (1, 9)
+    ends = [fault for fault in first["faults"] if not fault["mark"]]
+    assert [(fault["kind"], fault["training_step"]) for fault in ends[-2:]] == [("killed", 12), ("signal", 12)]
+    both = [fault for fault in whole["faults"] if fault["attempt"] == 0]
+    assert both == [fault for fault in first["faults"] if fault not in ends[-2:]]
+
+
 def test_the_restart_has_the_steps_that_its_faults_cost() -> None:
     """20 steps, saved after each third. NaN in the eighth of each attempt; rank 1 is killed in step 12.
 
@@ -56,9 +67,15 @@ def test_the_restart_has_the_steps_that_its_faults_cost() -> None:
     assert order is not None
     assert [(each.step, each.ranks, each.order) for each in order.continuations] == [(9, (0, 1), "right")]
     truths = [truth for truth in read_truths(sample / "injected.jsonl") if truth.fault == "nan_gradient"]
-    (back,) = (fault for fault in analysis.faults if fault.kind is FaultKind.ROLLBACK)
-    assert (back.ranks, back.evidence) == ((0, 1), "2 steps undone")
-    assert truths[-1].at_wall_ns < back.at_ns < truths[-1].at_wall_ns + job.elapsed_ns
+    backs = [fault for fault in analysis.faults if fault.kind is FaultKind.ROLLBACK]
+    assert [(back.ranks, back.evidence, back.attempt) for back in backs] == [
+        ((0, 1), "2 steps undone", attempt) for attempt in (0, 1)
+    ]
+    assert all(truth.at_wall_ns < back.at_ns < truth.at_wall_ns + S for truth, back in zip(truths, backs, strict=True))
+    bad = [fault for fault in analysis.faults if fault.kind is FaultKind.NOT_FINITE]
+    assert [(fault.attempt, fault.training_step) for fault in bad] == [(0, 8), (1, 17)]
+    saved = [fault.training_step for fault in analysis.faults if fault.what == "save checkpoint" and fault.step]
+    assert saved == [3, 6, 9, 12, 15, 18, 20]
     (restart,) = (fault for fault in analysis.faults if fault.kind is FaultKind.RESTART)
     assert restart.what == "attempt 1: rank 1 was killed (signal 9)"
     assert restart.evidence.startswith("the launcher noticed it ")

@@ -43,7 +43,7 @@ def taken(*places: Path, workflow: str = "7") -> list[str]:
 
 
 def _arguments(*places: Path, workflow: str) -> Namespace:
-    return Namespace(run_directories=list(places), workflow=workflow)
+    return Namespace(run_directories=list(places), workflow=workflow, attempt=None)
 
 
 def test_runs_are_taken_once_and_named_with_those_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
 from traincope.analysis.efficiency.energy import Energy, energy
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
-from traincope.analysis.efficiency.goodput import Goodput, goodput
+from traincope.analysis.efficiency.goodput import Goodput, all_attempts, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.anomalies.corruption import StateChecks, state_checks
@@ -29,6 +29,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.hangs.hangs import hangs, run_end_ns
 from traincope.analysis.faults.hangs.noticed import stops_that_ended
+from traincope.analysis.faults.history import training_step_offset, with_history
 from traincope.analysis.faults.shortages import OutOfMemory, shortages
 from traincope.analysis.faults.slow_code import SampledWindow, slow_code
 from traincope.analysis.faults.stream import fault_stream
@@ -128,6 +129,10 @@ class Analysis:
     memory: tuple[MemoryUse, ...] = ()
     memory_splits: tuple[RankSplits, ...] = ()
     """One entry per rank whose tensors the recorder counted."""
+    training_step_offset: int | None = None
+    """What to add to a number of a step for the training's own number, up to the attempt's first rollback. None: it is
+    unknown, or the timeline is a part of a run.
+    """
     grown_tensors: tuple[GrownTensors, ...] = ()
     """Ranks whose live tensors were counted because their memory grows."""
     memory_snapshots: tuple[RankSnapshot, ...] = ()
@@ -292,8 +297,11 @@ def analyze(
         bubble=result.bubble,
         stragglers=result.stragglers,
     )
+    attempts = () if timeline.run.info.imported else all_attempts(timeline)
     return replace(
         result,
+        faults=with_history(result.faults, timeline, attempts),
+        training_step_offset=training_step_offset(attempts),
         run_estimates=estimates,
         job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
         energy=energy(timeline, ledger),

@@ -11,10 +11,11 @@ from traincope.errors import TraincopeError, UsageError
 from traincope.printable import printable
 from traincope.report.run_list import MAX_DEPTH, find_runs
 from traincope.store.job.manifests import RunInfo, parse_run_info, read_run_info
-from traincope.store.layout import DEFAULT_ROOT, RUN_FILE
+from traincope.store.layout import DEFAULT_ROOT, RUN_FILE, attempt_directory
 from traincope.store.lines import parse_object
 from traincope.store.places.fetched import manifests_below
 from traincope.store.places.remote import url_of
+from traincope.store.reading import find_run
 from traincope.units import count
 
 
@@ -27,6 +28,24 @@ def add_workflow(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_attempt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--attempt",
+        type=int,
+        metavar="N",
+        help="describe attempt N, with the faults until its end, instead of the last one; every command also takes "
+        "the attempt's directory as RUN",
+    )
+
+
+def _attempt_of(run: Path, number: int) -> Path:
+    """The directory of a run's attempt. Raises UsageError without it."""
+    directory = attempt_directory(find_run(run), number)
+    if not directory.is_dir():
+        raise UsageError(f"{run} has no attempt {number}; traincope report lists its attempts under GOODPUT")
+    return directory
+
+
 def with_runs_of_workflow(arguments: argparse.Namespace) -> argparse.Namespace:
     """The arguments, with the runs that they mean as `run_directories`: those of `--workflow`, the newest run if none
     is given. Standard error names both.
@@ -36,7 +55,11 @@ def with_runs_of_workflow(arguments: argparse.Namespace) -> argparse.Namespace:
     """
     name: str | None = arguments.workflow
     if name is None:
-        return argparse.Namespace(**{**vars(arguments), "run_directories": given_runs(arguments.run_directories)})
+        runs = given_runs(arguments.run_directories)
+        chosen = runs if arguments.attempt is None else [_attempt_of(run, arguments.attempt) for run in runs]
+        return argparse.Namespace(**{**vars(arguments), "run_directories": chosen})
+    if arguments.attempt is not None:
+        raise UsageError("--attempt chooses one of a run's attempts; leave out --workflow")
     places: list[Path] = arguments.run_directories or [Path(DEFAULT_ROOT)]
     found: dict[str | Path, Path] = {}
     for place in places:

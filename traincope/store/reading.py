@@ -153,6 +153,7 @@ class RunRecords:
     ranks: tuple[RankRecords, ...]
     """The last attempt's ranks, in rank order."""
     attempts: int
+    """All of them, also later ones than the one that is read."""
     missing: tuple[int, ...]
     """Ranks of the world without readable records."""
     problems: tuple[str, ...]
@@ -162,6 +163,8 @@ class RunRecords:
     """Files that it does not let this process read, one sentence each; those in `ranks` have their own."""
     earlier: tuple[Attempt, ...] = ()
     """The attempts before the last, as far as they can be read."""
+    later_attempts: int = 0
+    """Attempts after the one that is read, because an earlier one was chosen."""
     requests: tuple[WindowRequest, ...] = ()
     """Windows that were requested in the last attempt."""
     launcher: tuple[LauncherNote, ...] = ()
@@ -202,24 +205,26 @@ def _everything(rank: RankRecords) -> RankRecords:
 def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Reduce = _everything) -> RunRecords:
     """Open a run directory, also while it is being written or after its writers were killed.
 
-    `path` may be a parent that holds exactly one run, or a URL of either. The workers of `executor` read ranks, and
+    `path` may be a parent that holds exactly one run, or a URL of either. Of a path to the directory of an attempt,
+    this attempt is read as if no other had followed. The workers of `executor` read ranks, and
     must see the same files; without it, this process does. Of each rank, `reduce` keeps a part before the next rank is
     read. Raises NotARunError, EmptyRunError or VersionError, and
     DataError if the workers see no rank, each with advice. Damage to single ranks does not raise: it is listed in
     `problems`.
     """
-    root = find_run(Path(path))
+    root, chosen = find_run(Path(path)), chosen_attempt(Path(path))
     info = read_run_info(root)
     if info.imported and (root / LOGBOOK_FILE).is_file():
         return _logged(root, info)
     place = root.absolute()  # workers may have another working directory
     numbered = {n: p for p in entries(place, "attempt-") if p.is_dir() and (n := attempt_number(p)) is not None}
-    number, attempts = max(numbered, default=0), [numbered[n] for n in sorted(numbered)]
+    number = max(numbered, default=0) if chosen is None else chosen
+    attempts = [numbered[n] for n in sorted(numbered) if n <= number]
     directories = entries(attempts[-1], "rank-") if attempts else []
     read = _read_all(directories, attempt=number, executor=executor, reduce=reduce)
     problems = read.problems
-    ranks = _with_provisional(root, read, attempt=number)
-    notes = _read_notes(root, read)
+    ranks = _with_provisional(root, read, attempt=number) if number == max(numbered, default=0) else read.ranks
+    notes = tuple(note for note in _read_notes(root, read) if note.attempt <= number)
     if not any(_has_records(rank) for rank in ranks):
         _require_readable(ranks, read.unreadable)
         raise EmptyRunError(f"{root} {_why_empty(ranks, notes, problems, attempt=number)}")
@@ -232,7 +237,8 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
             path=root,
             info=info,
             ranks=tuple(ranks),
-            attempts=len(attempts),
+            attempts=len(numbered),
+            later_attempts=len(numbered) - len(attempts),
             missing=missing,
             problems=(*problems, *(shipping_problems(attempts[-1]) if attempts else ()), *added),
             refused=tuple(rank for rank in missing if rank in read.refused),
@@ -246,6 +252,23 @@ def read_run(path: str | Path, *, executor: Executor | None = None, reduce: Redu
             operations=read_operations(attempts[-1] / OPERATIONS_FILE) if attempts else None,
             read_wall_ns=time.time_ns(),
         )
+
+
+def read_earlier(run: RunRecords, *, reduce: Reduce, max_bytes: int) -> Iterator[RunRecords]:
+    """Read the attempts before the last, the newest first, until an attempt exceeds the rest of `max_bytes`.
+
+    Of each rank, `reduce` keeps a part. Attempts without records are left out.
+    """
+    for attempt in reversed(run.earlier):
+        directory = attempt_directory(run.path, attempt.number)
+        directories = entries(directory, "rank-")
+        max_bytes -= sum(path.stat().st_size for rank in directories for path in record_files(rank))
+        if max_bytes < 0:
+            return
+        read = _read_ranks(directories, attempt=attempt.number, reduce=reduce)
+        if any(_has_records(rank) for rank in read.ranks):
+            kept = replace(run, ranks=tuple(read.ranks), earlier=(), requests=(), notices=(), witnessed=(), compared=())
+            yield replace(kept, missing=(), problems=tuple(read.problems))
 
 
 def require_readable(run: RunRecords) -> None:
@@ -486,6 +509,7 @@ def _with_provisional(root: Path, read: _Read, *, attempt: int) -> list[RankReco
 
 def find_run(path: Path) -> Path:
     """Find the run directory at `path`, the only one inside it, or the only one whose name begins with its last part.
+    Of the directory of an attempt, it is the run.
 
     Of a run behind a URL, it is a current local copy.
 
@@ -500,11 +524,19 @@ def find_run(path: Path) -> Path:
         ) from error
 
 
+def chosen_attempt(path: Path) -> int | None:
+    """The attempt whose directory in a run `path` is, or None."""
+    number = attempt_number(path)
+    return number if number is not None and (path.parent / RUN_FILE).is_file() and path.is_dir() else None
+
+
 def _found_run(path: Path) -> Path:
     if not path.exists():
         raise NotARunError(f"{path} does not exist; give the directory that `traincope.run(out=...)` was given")
     if (path / RUN_FILE).is_file():
         return path
+    if chosen_attempt(path) is not None:
+        return path.parent
     candidates = sorted(p.parent for p in path.glob(f"*/{RUN_FILE}")) if path.is_dir() else []
     if len(candidates) == 1:
         return candidates[0]

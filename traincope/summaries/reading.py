@@ -8,7 +8,7 @@ from pathlib import Path
 from traincope.errors import EmptyRunError, RunDirectoryError, UnreadableError, refusals
 from traincope.store.job.manifests import RunInfo, read_run_info
 from traincope.store.layout import ROWS_FILE, attempt_number, rank_number
-from traincope.store.reading import find_run, unseen_by_workers
+from traincope.store.reading import chosen_attempt, find_run, unseen_by_workers
 from traincope.summaries.rank import RankSummary, summarise_rank
 
 RANKS_PER_TASK = 64
@@ -38,11 +38,11 @@ class Summaries:
 
 
 def is_for_rows(path: str | Path) -> bool:
-    """Return whether the last attempt has at least MANY_RANKS ranks, and rows of any of them: an agent ran.
+    """Return whether the last or the chosen attempt has at least MANY_RANKS ranks, and rows of any: an agent ran.
 
     Raises like `find_run`.
     """
-    directories, _ = _directories(find_run(Path(path)))
+    directories, _ = _directories(find_run(Path(path)), chosen_attempt(Path(path)))
     return len(directories) >= MANY_RANKS and any((directory / ROWS_FILE).is_file() for directory in directories)
 
 
@@ -56,7 +56,9 @@ def read_summaries(
     """
     root = find_run(Path(path))
     info = read_run_info(root)
-    directories, attempts = _directories(root.absolute())  # workers may have another working directory
+    directories, attempts = _directories(
+        root.absolute(), chosen_attempt(Path(path))
+    )  # workers may have another working directory
     if not directories:
         raise EmptyRunError(f"{root} holds no rank; try again once training has begun")
     tasks = [directories[at : at + RANKS_PER_TASK] for at in range(0, len(directories), RANKS_PER_TASK)]
@@ -89,13 +91,17 @@ def read_summaries(
     )
 
 
-def _directories(root: Path) -> tuple[list[Path], int]:
-    """Directories of the last attempt's ranks, and the number of attempts."""
+def _directories(root: Path, chosen: int | None) -> tuple[list[Path], int]:
+    """Directories of the ranks of the chosen attempt, otherwise of the last, and the number of attempts."""
     with refusals(root):
         numbered = {number: path for path in root.iterdir() if (number := attempt_number(path)) is not None}
         if not numbered:
             return [], 0
-        ranks = [path for path in numbered[max(numbered)].iterdir() if rank_number(path) is not None]
+        ranks = [
+            path
+            for path in numbered[max(numbered) if chosen is None else chosen].iterdir()
+            if rank_number(path) is not None
+        ]
     return sorted(ranks, key=lambda path: path.name), len(numbered)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import chosen, joined
-from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind
+from traincope.events import CLEAN, NO_STEP, OPEN, SEND_OPERATIONS, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, read_run
+from traincope.store.reading import read_earlier
 from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
@@ -22,6 +23,11 @@ from traincope.timeline.traces import read_traces
 
 CLOCK_KINDS = (Kind.CLOCK, Kind.COLLECTIVE)
 """Kinds of records from which the clocks of a run follow."""
+JOB_KINDS = (Kind.CLOCK, Kind.STEP, Kind.SCALAR, Kind.EVENT)
+JOB_PHASES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE)
+"""Records of an earlier attempt that are kept: by kind, or by phase."""
+MAX_EARLIER_BYTES = 1 << 30
+"""Largest size of the files of earlier attempts that are read; the newest attempts come first."""
 INTERVALS = (Kind.PHASE, Kind.ACTION, Kind.COLLECTIVE, Kind.STALL, Kind.SPAN)
 
 
@@ -32,7 +38,24 @@ def open_run(path: str | Path, *, executor: Executor | None = None) -> Timeline:
     """
     run = read_run(path, executor=executor)
     traces = read_traces(run)
-    return replace(build_timeline(with_device_records(run, traces.ranks)), traces=traces)
+    timeline = build_timeline(with_device_records(run, traces.ranks))
+    return replace(timeline, traces=traces, earlier=_earlier(run))
+
+
+def _earlier(run: RunRecords) -> tuple[Timeline, ...]:
+    """Timelines of the earlier attempts, the oldest first. Only wall clocks align their hosts."""
+    found = read_earlier(run, reduce=_of_the_job, max_bytes=MAX_EARLIER_BYTES)
+    return tuple(_timeline(each, wall_clocks(each), kinds=()) for each in reversed([*found]))
+
+
+def _of_the_job(rank: RankRecords) -> RankRecords:
+    """Keep what the job's history needs: a few records per step."""
+    return replace(rank, segments=tuple(replace(each, records=_kept(each.records)) for each in rank.segments), looks=())
+
+
+def _kept(records: NDArray[np.void]) -> NDArray[np.void]:
+    in_phase = np.isin(records["kind"], (Kind.PHASE, Kind.ACTION)) & np.isin(records["phase"], JOB_PHASES)
+    return chosen(records, np.isin(records["kind"], JOB_KINDS) | in_phase)
 
 
 def build_timeline(run: RunRecords) -> Timeline:

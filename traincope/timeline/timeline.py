@@ -202,6 +202,10 @@ class Timeline:
     """Ranks of which another host's agent knows more than the run directory: only their last seconds. No analysis of
     time uses them. `with_copies` adds those of ranks without records.
     """
+    earlier: tuple["Timeline", ...] = ()
+    """Earlier attempts, in order: only marks, values, steps and parts of a step that are not training. Empty if the
+    run was not opened from a directory.
+    """
     elsewhere: Elsewhere | None = None
     """Collectives with members on hosts without records here, as the agents of a running job reduced them."""
 

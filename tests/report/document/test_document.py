@@ -77,6 +77,8 @@ def test_a_rank_without_a_known_end_has_its_open_events() -> None:
             "at_ns": last_ns,
             "ranks": [1],
             "step": 17,
+            "attempt": None,
+            "training_step": None,
             "what": "no end is recorded; last heard of in all_gather on fsdp",
             "evidence": "",
             "confidence": "unknown",

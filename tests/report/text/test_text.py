@@ -159,6 +159,8 @@ def fault(kind: str, **fields: object) -> Fault:
         "at_ns": START_NS + 1_500 * MS,
         "ranks": [],
         "step": None,
+        "attempt": None,
+        "training_step": None,
         "what": kind,
         "evidence": "",
         "confidence": "high",

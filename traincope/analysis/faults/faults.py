@@ -110,6 +110,13 @@ class Fault:
     ranks: tuple[int, ...] = ()
     """Empty: the job as a whole."""
     step: int | None = None
+    """Number in the records of its attempt."""
+    attempt: int | None = None
+    """None: not known to be of a whole job."""
+    training_step: int | None = None
+    """The training's own number of the step, over all attempts. None: unknown, or the job has one attempt only, whose
+    numbers are the training's.
+    """
     what: str
     """A phrase, e.g. "ValueError: bad sample at model.py:41"."""
     evidence: str = ""

@@ -38,6 +38,7 @@ def _restart(before: Attempt, after: Attempt, *, notes: Sequence[LauncherNote]) 
         ),
         confidence=HIGH,
         lasted_ns=lost_ns,
+        end_ns=after.last_ns if after.first_step_ns is None else after.first_step_ns,
     )
 
 

@@ -14,7 +14,7 @@ from traincope.cli.answers import add_format, write_answer
 from traincope.cli.given_runs import add_runs
 from traincope.cli.quantities import add_energy_price, add_price
 from traincope.cli.screen import make_console
-from traincope.cli.together import add_workflow, with_runs_of_workflow
+from traincope.cli.together import add_attempt, add_workflow, with_runs_of_workflow
 from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
 from traincope.printable import printable
@@ -50,6 +50,7 @@ class Report:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_runs(parser, more="jobs that work together, and their waits for each other")
         add_workflow(parser)
+        add_attempt(parser)
         add_format(parser, HTML)
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to FILE instead of the screen")
         parser.add_argument(

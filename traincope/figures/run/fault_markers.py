@@ -76,7 +76,8 @@ def _spans(placed: Sequence[tuple[Fault, int]], *, on: Clock) -> go.Bar:
 
 def _hover(fault: Fault) -> str:
     ranks = numbers(fault.ranks, "rank") or "all ranks"
-    when = "" if fault.step is None else f", step {fault.step}"
+    step = fault.step if fault.training_step is None else fault.training_step
+    when = "" if step is None else f", step {step}"
     lasted = f", {duration(fault.lasted_ns)}" if fault.lasted_ns else ""
     lines = [fault.what, *filter(None, [fault.evidence])]
     return "<br>".join([f"{ranks}{when}{lasted}", *(label(line, max_length=MAX_CHARACTERS) for line in lines)])

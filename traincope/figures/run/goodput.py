@@ -17,16 +17,24 @@ UNKNOWN = "Goodput is unknown: no attempt reached a step, or imported traces sho
 
 
 def goodput_bars(job: Goodput) -> go.Figure:
-    """Bars of the job and its attempts; `steps` replaces `productive` where lost steps are unknown."""
+    """Bars of the job and its attempts; `steps` replaces `productive` where lost steps are unknown.
+
+    An attempt shows where its rolled back steps were, and its steps after the last checkpoint if they were lost.
+    """
     attempts = job.attempts[-MAX_ATTEMPTS:]
     on = clock(job.attempts[0].began_ns, job.attempts[0].began_ns + job.elapsed_ns)
     names = ["whole job", *(f"attempt {attempt.number}" for attempt in attempts)]
-    traces = list(_whole(job, on=on))
+    traces, lost = list(_whole(job, on=on)), {loss.attempt: loss for loss in job.losses}
     for row, attempt in enumerate(attempts, start=1):
         first = attempt.last_ns if attempt.first_step_ns is None else attempt.first_step_ns
         hover = f"attempt {attempt.number}: {count(attempt.num_steps, 'step')}"
         traces.append(_span(row, attempt.began_ns, first, "restart" if row > 1 else "startup", hover, on=on))
         traces.append(_span(row, first, attempt.last_ns, "productive", hover, on=on))
+        traces += [_span(row, *span, "rolled_back", f"{hover}, rolled back", on=on) for span in attempt.undone_spans]
+        loss = lost.get(attempt.number)
+        if loss is not None and loss.steps and attempt.unsaved_since_ns is not None:
+            hover = f"attempt {attempt.number}: {count(loss.steps, 'lost step')}"
+            traces.append(_span(row, attempt.unsaved_since_ns, attempt.last_ns, "lost", hover, on=on))
     return canvas(
         traces,
         height=height_of(len(names)),

@@ -12,6 +12,12 @@ class Run(TypedDict):
     world_size: int
     mesh_axes: Annotated[dict[str, int], result.mesh]
     attempts: int
+    attempt: int
+    """Number of the attempt that the document describes; faults and goodput are of all attempts until it."""
+    later_attempts: int
+    training_step_offset: int | None
+    """What to add to a number of a step here for the training's own number, up to the attempt's first rollback; null:
+    unknown."""
     steps: int
     """Number of counted steps."""
     excluded_steps: list[int]
@@ -108,6 +114,11 @@ class Fault(TypedDict):
     ranks: list[int]
     """Empty: the job as a whole."""
     step: int | None
+    """Number in the records of its attempt."""
+    attempt: int | None
+    training_step: int | None
+    """The training's own number of the step, over all attempts; null if it is unknown, or if the job has one attempt
+    that began anew, whose numbers are the training's."""
     what: str
     evidence: str
     confidence: str
@@ -164,6 +175,9 @@ class Attempt(TypedDict):
     first_step: Annotated[int | None, result.first_step_ns]
     last: Annotated[int, result.last_ns]
     steps: Annotated[int, result.num_steps]
+    resumed_step: int | None
+    """Steps of the state from which it declared that it continued."""
+    rolled_back_steps: Annotated[int, result.undone_steps]
     clean: bool
 
 

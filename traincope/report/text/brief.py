@@ -15,6 +15,7 @@ from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
 from traincope.report.text.first_screen import five_numbers, real_faults, sampled, with_terms_joined
 from traincope.report.text.layout.lines import Trimmed, text
+from traincope.report.text.sections.faults import step_of
 from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import ENDINGS
 from traincope.report.text.sections.waterfall import bars
@@ -85,7 +86,7 @@ def _first_fault(document: Document) -> Iterator[tuple[Fault, str]]:
     if any(finding["kind"] in ENDINGS for finding in document["verdict"][:1]):
         return
     for fault in [fault for fault in real_faults(document) if fault["kind"] not in SLOW][:1]:
-        step = "" if fault["step"] is None else f" in step {fault['step']}"
+        step = f" in step {step_of(fault)}" if step_of(fault) else ""
         ranks = f" on {numbers(fault['ranks'], 'rank')}" if fault["ranks"] else ""
         yield fault, ranks + step
 

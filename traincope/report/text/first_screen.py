@@ -14,7 +14,7 @@ from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.all_steps import all_steps
-from traincope.report.text.sections.faults import began_ns
+from traincope.report.text.sections.faults import began_ns, step_of
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
@@ -50,7 +50,7 @@ def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[Renderabl
     for fault in faults[:MAX_FAULTS]:
         where = numbers(fault["ranks"], "rank") if fault["ranks"] else "the job"
         when = f"{duration(max(fault['at_ns'] - since_ns, 0))} after the start"
-        when = when if fault["step"] is None else f"step {fault['step']}, {when}"
+        when = f"step {step_of(fault)}, {when}" if step_of(fault) else when
         line = Text("    fault  ", style=f"bold {SEVERE}").append_text(
             text(f"{where}, {when}: {fault['what']}", style="not bold")
         )

@@ -141,9 +141,17 @@ def facts(document: Document) -> Iterator[str]:
     if run["step_ns"] is not None:
         yield f"median step {duration(run['step_ns'])}{_mean(document['ledger'])}"
     if run["attempts"] > 1:
-        yield f"the last of {run['attempts']} attempts"
+        yield attempt(document)
     if run["imported"]:
         yield "imported from a table of operations"
+
+
+def attempt(document: Document) -> str:
+    """Which of several attempts is described, and how its steps are numbered."""
+    run = document["run"]
+    offset, of_all = run["training_step_offset"], f"{run['attempts']} attempts"
+    which = f"attempt {run['attempt']} of {of_all}" if run["later_attempts"] else f"the last of {of_all}"
+    return f"{which}, whose step 1 is step {offset + 1:,} of the training" if offset else which
 
 
 def _mean(ledger: Ledger | None) -> str:

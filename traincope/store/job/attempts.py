@@ -68,6 +68,12 @@ class Attempt:
     endings: Mapping[int, str | None] = field(default_factory=dict)
     """Rank -> `clean`, or the exception that ended its run; None if no end was recorded."""
 
+    first_number: int | None = None
+    """Number of its first step in the records."""
+    unsaved_since_ns: int | None = None
+    """Begin of its first step that is neither in the last complete checkpoint nor undone."""
+    undone_spans: tuple[tuple[int, int], ...] = ()
+    """Begin and end of the steps that each rollback undid."""
     resumed_step: int | None = None
     """Steps that its state had had when it continued, as the training declared by `RESUMED`, or None."""
     ended_ns: Mapping[int, int] = field(default_factory=dict)
@@ -100,6 +106,15 @@ class Attempt:
     def earliest_step(self) -> int | None:
         """Steps of the earliest state that it continued from, or went back to; None if it declared none."""
         return None if self.resumed_step is None else min([self.resumed_step, *(back.step for back in self.rollbacks)])
+
+    def steps_until(self, step: int) -> int | None:
+        """Steps that its state had had more than at its begin, after the recorded `step`, which no rollback undid until
+        then. None if it made no step.
+        """
+        if self.first_number is None:
+            return None
+        before = step - self.first_number
+        return before + 1 - sum(back.undone for back in self.rollbacks if before >= back.after)
 
     @property
     def startup_ns(self) -> int:
@@ -203,6 +218,9 @@ def summarise(
         rank_last_ns=dict(rank_last_ns or {}),
         num_steps=_count(done),
         steps_ns=sum(steps_ns),
+        first_number=int(steps["step"][0]) if len(steps) else None,
+        unsaved_since_ns=next(iter((done["start_ns"][~undone & ~saved] + offset).tolist()), None),
+        undone_spans=tuple(_undone_spans(done, undone, offset=offset)),
         kept_steps=_count(done[saved]) if len(saved_ns) else None,
         kept_ns=kept_skipped_ns + kept_ns,
         loaded=bool((kinds == LOADING)[_before_rollbacks(stalls, done, rollbacks)].any()),
@@ -299,6 +317,34 @@ def undone_steps(counts: Ints, rollbacks: Sequence[Rollback]) -> Bools:
         later = np.cumsum(counts[standing][::-1])[::-1] - counts[standing]
         undone[standing[later < rollback.undone]] = True
     return undone
+
+
+def _undone_spans(done: NDArray[np.void], undone: Bools, *, offset: int) -> Iterator[tuple[int, int]]:
+    """Begin and end, in wall time, of each sequence of undone steps."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], undone, [False]]).astype(np.int8)))
+    for first, after in edges.reshape(-1, 2).tolist():
+        yield int(done["start_ns"][first]) + offset, int(done["end_ns"][after - 1]) + offset
+
+
+def continued_from(attempts: Sequence[Attempt]) -> dict[int, int | None]:
+    """Number of each attempt -> steps that its state had had at its begin: as it declared, or as its loaded checkpoint
+    has. None: unknown.
+    """
+    starts: dict[int, int | None] = {}
+    begun: int | None = None
+    before: Attempt | None = None
+    for attempt in attempts:
+        if attempt.resumed_step is not None:
+            begun = attempt.resumed_step
+        elif before is None:
+            begun = None if attempt.loaded else 0
+        elif not attempt.loaded or begun is None or before.kept_steps is None:
+            begun = None
+        else:
+            begun += before.kept_steps
+        starts[attempt.number] = begun
+        before = attempt if attempt.num_steps or before is None else before
+    return starts
 
 
 def _before_rollbacks(stalls: NDArray[np.void], done: NDArray[np.void], rollbacks: Sequence[Rollback]) -> Bools:

@@ -156,7 +156,7 @@ def light(timeline: Timeline) -> Timeline:
         for rank in timeline.ranks
     )
     bare = tuple(replace(rank, segments=()) for rank in timeline.run.ranks)
-    return replace(timeline, ranks=ranks, run=replace(timeline.run, ranks=bare))
+    return replace(timeline, ranks=ranks, run=replace(timeline.run, ranks=bare), earlier=())
 
 
 def _files_of(run: Path) -> list[File]:

@@ -11,7 +11,8 @@ from traincope.figures.run.faults import fault_timeline
 from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.figures.run.rolling import rolling_goodput
 from traincope.figures.steps.loss_curves import logged_curves
-from traincope.units import numbers
+from traincope.report.text.sections.faults import step_of
+from traincope.units import MISSING, numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages import explained
@@ -27,10 +28,10 @@ def render(asked: Asked) -> Sequence[Component]:
     if asked.document["hangs"]:
         shown.append(hang_section(asked.document, view=asked.view, origin_ns=asked.tiles.header.origin_ns))
     if analysis.faults:
-        began, ended = asked.tiles.header.origin_ns, max(fault.at_ns for fault in analysis.faults)
-        drawn = asked.graph(
-            fault_timeline(analysis.faults, began_ns=began, end_ns=max(analysis.end_ns or ended, ended))
-        )
+        began, ended = _began_ns(asked), max(fault.at_ns for fault in analysis.faults)
+        attempts = () if analysis.goodput is None else analysis.goodput.attempts
+        end_ns = max(analysis.end_ns or ended, ended)
+        drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=end_ns, attempts=attempts))
         shown.append(section("Faults and events", drawn, _table(asked)))
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
@@ -55,23 +56,34 @@ def render(asked: Asked) -> Sequence[Component]:
     return shown
 
 
+def _began_ns(asked: Asked) -> int:
+    """First record of the first attempt."""
+    job = asked.analysis.goodput
+    began_ns: list[int] = [] if job is None else [attempt.began_ns for attempt in job.attempts]
+    return min([*began_ns, asked.tiles.header.origin_ns])
+
+
 def _table(asked: Asked) -> Component:
-    origin = asked.tiles.header.origin_ns
+    origin, began = asked.tiles.header.origin_ns, _began_ns(asked)
+    described = asked.document["run"]["attempt"]
+    several = len({fault["attempt"] for fault in asked.document["faults"]}) > 1
     rows = []
     for fault in asked.document["faults"][:MAX_ROWS]:
-        at = fault["at_ns"] - origin
+        at, since = fault["at_ns"] - origin, instant(fault["at_ns"] - began, step_ns=1_000_000)
         timeline = asked.view.on("timeline", at=at, ranks=numbers(fault["ranks"][:8]) or None)
         rows.append(
             [
-                dcc.Link(instant(at, step_ns=1_000_000), href=timeline.address),
+                dcc.Link(since, href=timeline.address) if fault["attempt"] in (None, described) else since,
+                *([str(fault["attempt"])] if several else []),
                 explained.link(asked.view, fault["kind"], fault["kind"].replace("_", " ")),
                 numbers(fault["ranks"], "rank") if fault["ranks"] else "the job",
-                "-" if fault["step"] is None else str(fault["step"]),
+                step_of(fault) or MISSING,
                 fault["what"],
                 fault["evidence"],
             ]
         )
-    return table(("time", "kind", "ranks", "step", "event", "evidence"), rows, numbers_from=99)
+    heads = ("time", *(["attempt"] if several else []), "kind", "ranks", "step", "event", "evidence")
+    return table(heads, rows, numbers_from=99)
 
 
 def _parts(asked: Asked) -> Component:

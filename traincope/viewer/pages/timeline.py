@@ -1,6 +1,6 @@
 """Timeline page: spans of every rank and lane, from the whole run down to a microsecond."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 from traincope.figures.drawing.themes import Figure, pixels
 from traincope.figures.run.arrangement import lanes_of
 from traincope.figures.run.timeline import Picture, class_colour, timeline
+from traincope.report.schema import Document, Fault
 from traincope.tiles.lanes import wait_classes
 from traincope.tiles.storage import Tiles
 from traincope.tiles.zoom import Bars, Raster
@@ -67,7 +68,7 @@ def _shown(asked: Asked) -> Shown:
 
 def _controls(asked: Asked, tiles: Tiles) -> list[Component]:
     view, document = asked.view, asked.opened.document
-    faults = [] if document is None else [fault for fault in document["faults"] if not fault["mark"]][:MAX_FAULTS]
+    faults = [] if document is None else [*_faults(document)][:MAX_FAULTS]
     options = [
         {
             "label": plain(
@@ -107,6 +108,12 @@ def _controls(asked: Asked, tiles: Tiles) -> list[Component]:
         field("search", _entry("q", view.text("q"), placeholder="span name (key /)")),
         html.Button("whole run", id="whole", title="show the whole run (key 0)", n_clicks=0),
     ]
+
+
+def _faults(document: Document) -> Iterator[Fault]:
+    """The faults of the attempt that the timeline shows."""
+    own = document["run"]["attempt"]
+    return (fault for fault in document["faults"] if not fault["mark"] and fault["attempt"] in (None, own))
 
 
 def _entry(name: str, value: str | None, *, placeholder: str) -> Component:

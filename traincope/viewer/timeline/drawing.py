@@ -85,7 +85,8 @@ def marks(document: Document | None, header: Header) -> tuple[Mark, ...]:
     """Marks of faults and events; faults take precedence where there are too many."""
     if document is None:
         return ()
-    faults = sorted(document["faults"], key=lambda fault: fault["mark"])[:MAX_MARKS]
+    own = [fault for fault in document["faults"] if fault["attempt"] in (None, document["run"]["attempt"])]
+    faults = sorted(own, key=lambda fault: fault["mark"])[:MAX_MARKS]
     return tuple(
         Mark(
             at_ns=fault["at_ns"] - header.origin_ns,

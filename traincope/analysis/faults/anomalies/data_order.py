@@ -17,7 +17,7 @@ from traincope.analysis.efficiency.goodput import all_attempts
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.arrays import Bools, Ints
 from traincope.store import Attempt, RankBatches
-from traincope.store.job.attempts import undone_steps
+from traincope.store.job.attempts import continued_from, undone_steps
 from traincope.timeline import Timeline
 from traincope.units import numbers
 
@@ -177,12 +177,11 @@ def _loss(each: Continuation) -> str:
 def _continuations(attempts: Sequence[Attempt], fed: Sequence[Mapping[int, RankBatches]]) -> Iterator[Continuation]:
     """One entry per rank and attempt after the first."""
     ranks: dict[int, _Rank] = {}
-    start: int | None = attempts[0].resumed_step or 0
+    starts = continued_from(attempts)
     world = set(fed[0])
     for at, attempt in enumerate(attempts):
-        own = fed[at]
+        own, start = fed[at], starts[attempt.number]
         if at:
-            start = _start(attempts[at - 1], attempt, begun=start)
             for rank, batches in own.items():
                 found = _of_rank(ranks.get(rank), batches, attempt, start=start, same_world=set(own) == world)
                 yield replace(found, ranks=(rank,), at_ns=batches.began_ns)
@@ -192,13 +191,6 @@ def _continuations(attempts: Sequence[Attempt], fed: Sequence[Mapping[int, RankB
             for rank, batches in own.items()
             if start is not None
         }
-
-
-def _start(before: Attempt, after: Attempt, *, begun: int | None) -> int | None:
-    """Steps that the state of an attempt had had: as it declared, or as its loaded checkpoint has."""
-    if after.resumed_step is not None or not after.loaded:
-        return after.resumed_step
-    return None if begun is None or before.kept_steps is None else begun + before.kept_steps
 
 
 def _of_rank(

@@ -13,7 +13,7 @@ from traincope.report.text.sections.faults import began_ns
 from traincope.units import MISSING, count, duration, numbers
 
 TITLE = "Faults"
-HEADS = ("time", "step", "ranks", "kind", "event", "evidence", "duration")
+HEADS = ("time", "attempt", "step", "ranks", "kind", "event", "evidence", "duration")
 NOTHING = "No fault, checkpoint, evaluation or event was recorded."
 MAX_ROWS = 200
 
@@ -36,7 +36,12 @@ def faults(source: Source) -> Section:
         lead=f"{count(len(data) - marks - no_ends, 'fault')}, {count(marks, 'event')}{unknown}{cut}",
         body=(
             plot(
-                fault_timeline(source.analysis.faults, began_ns=began, end_ns=document["run"]["end"] or began),
+                fault_timeline(
+                    source.analysis.faults,
+                    began_ns=began,
+                    end_ns=document["run"]["end"] or began,
+                    attempts=() if source.analysis.goodput is None else source.analysis.goodput.attempts,
+                ),
                 name="happened",
                 caption=f"Faults in red and other events in grey{apart}",
             ),
@@ -44,7 +49,7 @@ def faults(source: Source) -> Section:
                 "Faults and events by time",
                 HEADS,
                 [_row(source, at, fault, began) for at, fault in shown],
-                words=(3, 4, 5),
+                words=(4, 5, 6),
             ),
         ),
     )
@@ -54,7 +59,8 @@ def _row(source: Source, at: int, fault: Fault, began: int) -> list[Html]:
     severe = not fault["mark"] and not fault["follows"] and fault["kind"] != FaultKind.NO_END
     return [
         joined(duration(max(fault["at_ns"] - began, 0))),
-        source.number("faults", at, "step", form="count"),
+        source.number("faults", at, "attempt", form="count"),
+        source.number("faults", at, "step" if fault["training_step"] is None else "training_step", form="count"),
         joined(numbers(fault["ranks"]) or "all"),
         link(fault["kind"]),
         tag("strong", fault["what"], class_="severe") if severe else joined(fault["what"]),

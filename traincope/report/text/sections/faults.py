@@ -35,19 +35,34 @@ def began_ns(document: Document) -> int:
 
 def _section(listed: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
     head = Text("FAULTS", style="bold")
-    yield head.append("  by time since the start of the run", style="not bold dim")
+    several = len({fault["attempt"] for fault in listed}) > 1
+    of_the_training = "; steps as the training counts them" if counts_as_training(listed) else ""
+    yield head.append(f"  by time since the start of the run{of_the_training}", style="not bold dim")
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("    after", "step", "rank"):
+    for name in ("    after", *(["attempt"] if several else []), "step", "rank"):
         rows.add_column(name, justify="right", no_wrap=True)
     rows.add_column("", ratio=1)
     for fault in _chosen(listed):
         when = f"    {duration(max(fault['at_ns'] - since_ns, 0))}"
-        step = MISSING if fault["step"] is None else str(fault["step"])
+        attempt = [MISSING if fault["attempt"] is None else str(fault["attempt"])] if several else []
         style = "dim" if fault["mark"] else "" if fault["follows"] else SEVERE
-        rows.add_row(when, step, numbers(fault["ranks"]) or "all", text(_sentence(fault)), style=style)
+        ranks = numbers(fault["ranks"]) or "all"
+        rows.add_row(when, *attempt, step_of(fault) or MISSING, ranks, text(_sentence(fault)), style=style)
     for line in _omitted(listed):
-        rows.add_row("", "", "", text(line), style="dim")
+        rows.add_row(*([""] * (4 if several else 3)), text(line), style="dim")
     yield rows
+
+
+def counts_as_training(listed: Sequence[Fault]) -> bool:
+    """True if the steps of these faults, as `step_of` writes them, are the training's own of all attempts."""
+    return any(fault["training_step"] is not None for fault in listed)
+
+
+def step_of(fault: Fault) -> str:
+    """The training's own number of the step; of an attempt whose begin is unknown, its own. Empty without a step."""
+    if fault["training_step"] is not None:
+        return f"{fault['training_step']:,}"
+    return "" if fault["step"] is None else f"{fault['step']:,}"
 
 
 def _chosen(listed: Sequence[Fault]) -> Iterator[Fault]:
