@@ -99,13 +99,13 @@ class SlowToSave:
 
 @contextmanager
 def every_second_window() -> Iterator[None]:
-    """Record every second block of steps in detail, whatever it costs."""
-    usual = sampling.is_window
-    sampling.is_window = lambda block, **_: block % 2 == 0
+    """Record every second block of steps in detail from the first one on, whatever it costs."""
+    usual = sampling.is_window, sampling.FIRST_BLOCKS
+    sampling.is_window, sampling.FIRST_BLOCKS = (lambda block, **_: block % 2 == 0), 0
     try:
         yield
     finally:
-        sampling.is_window = usual
+        sampling.is_window, sampling.FIRST_BLOCKS = usual
 
 
 def train(directory: str, workload: Workload, steps: int, sampled: bool = False) -> tuple[int, int]:
