@@ -156,20 +156,51 @@ def test_kernels_of_an_imported_trace_are_on_the_timeline(visit: Go, address: st
     assert loaded.page.locator("#timeline .barlayer .point").count() == 4
 
 
-def test_dragging_zooms_and_back_returns_to_the_whole_run(visit: Go, address: str) -> None:
+def test_dragging_sums_by_term_what_f_then_shows_and_back_returns_to_the_whole_run(visit: Go, address: str) -> None:
     page = shown(visit, address, "/timeline?run=0").page
     settled(page)
     whole = page.inner_text("#caption")
-    drag(page.locator("#timeline .nsewdrag").first, 0.4, 0.6, until="window.location.search.includes('from=')")
-    result = re.search(r"from=(\d+)&to=(\d+)", search(page))
+    drag(page.locator("#timeline .nsewdrag").first, 0.4, 0.6, until="window.location.search.includes('selected=')")
+    result = re.search(r"selected=(\d+)-(\d+)", search(page))
     assert result is not None
     begin, end = map(int, result.groups())
     length = 34.4e9
     assert begin == pytest.approx(0.4 * length, rel=0.05)
     assert end == pytest.approx(0.6 * length, rel=0.05)
+    inspector = page.locator("#inspector")
+    expect(inspector).to_contain_text("mean over 4 ranks", timeout=QUIET)
+    shares = [float(text.strip("<% ")) for text in inspector.locator("td:last-child").all_inner_texts()]
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+    plot, beside = page.locator("#pane").bounding_box(), inspector.bounding_box()
+    assert plot is not None
+    assert beside is not None
+    assert beside["x"] >= plot["x"] + plot["width"]
+    page.keyboard.press("f")
+    wait_for_search(page, "from=")
     expect(page.locator("#caption")).not_to_have_text(whole, timeout=QUIET)
     page.go_back()
     expect(page.locator("#caption")).to_have_text(whole, timeout=QUIET)
+
+
+def test_the_wheel_scrolls_below_the_axis_and_zooms_with_ctrl(visit: Go, address: str) -> None:
+    page = shown(visit, address, f"/timeline?run={RUNS.index('demo-3d')}").page
+    settled(page)
+    pane = page.locator("#pane").bounding_box()
+    assert pane is not None
+    assert pane["y"] + pane["height"] <= 800
+    page.mouse.move(600, 500)
+    page.mouse.wheel(0, 300)
+    page.wait_for_function("document.querySelector('#pane').scrollTop > 200")
+    expect(page.locator("#ruler b")).to_have_text(re.compile(r"rank [1-7]"), timeout=QUIET)
+    expect(page.locator("#ruler")).to_contain_text("2 s")
+    ruler = page.locator("#ruler").bounding_box()
+    assert ruler is not None
+    assert ruler["y"] == pytest.approx(pane["y"], abs=2)
+    assert "from=" not in search(page)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    wait_for_search(page, "from=")
 
 
 def test_a_clicked_bar_shows_details_and_links_to_other_ranks(visit: Go, address: str) -> None:

@@ -78,6 +78,17 @@ def zoom(
     return Raster(begin_ns=begin_ns, width_ns=width_ns, classes=classes, shares=shares)
 
 
+def class_times(tiles: Tiles, rows: Sequence[Row], *, begin_ns: int, end_ns: int) -> dict[int, int]:
+    """Class -> its time in these rows within a window, ns, without rounding. The largest first."""
+    window, totals = Window(begin_ns=begin_ns, end_ns=end_ns, columns=1), np.zeros(256, dtype=np.int64)
+    for row in rows:
+        pieces = slice(*_within(tiles, row, window))
+        lengths = tiles.ends[pieces].clip(max=end_ns) - tiles.starts[pieces].clip(min=begin_ns)
+        np.add.at(totals, tiles.classes[pieces], lengths)
+    order = np.argsort(-totals, kind="stable").tolist()
+    return {number: int(totals[number]) for number in order if totals[number]}
+
+
 def _within(tiles: Tiles, row: Row, window: Window) -> tuple[int, int]:
     """Range of the row's pieces that reach into the window; disjoint pieces are ordered by begin and by end."""
     ends, starts = tiles.ends[row.pieces], tiles.starts[row.pieces]

@@ -74,6 +74,7 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
     for name, inputs in {
         "control": [Input(parameter_of_any(), "value")],
         "zoom": [Input("timeline", "relayoutData")],
+        "select": [Input("timeline", "selectedData")],
         "click": [Input("timeline", "clickData")],
         "whole": [Input("whole", "n_clicks")],
         "redrawn": [Input("page", "children")],

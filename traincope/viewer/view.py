@@ -44,6 +44,12 @@ class View:
         text = self.text(name) or ""
         return int(text) if _short_number(text.removeprefix("-")) else None
 
+    def stretch(self, name: str) -> tuple[int, int] | None:
+        """`5-900` as begin and end, ns; None where the parameter is missing or is no stretch."""
+        begin, _, end = (self.text(name) or "").partition("-")
+        both = _short_number(begin) and _short_number(end) and int(begin) < int(end)
+        return (int(begin), int(end)) if both else None
+
     def ranks(self, name: str = "ranks") -> tuple[int, ...] | None:
         """`0-3,8` as numbers; None where the parameter is missing or invalid."""
         return whole_numbers(self.text(name) or "")

@@ -18,7 +18,7 @@ DEEPER = 0.3
 """Height of each further line of nested spans, relative to the first."""
 GAP = 0.35
 """Gap between the lanes of two ranks."""
-TALL, PIXELS, SLIGHT = 24, 760, 9
+TALL, PIXELS, SLIGHT = 24, 760, 13
 """Pixels: most per line, most of all lines together, least per line before folding."""
 FULL = 90
 """Lines up to which each has at least SLIGHT pixels."""

@@ -27,6 +27,9 @@ LETTERS, APART = 10, 18
 ABOVE = 1.3
 """Space for markers above the first line, in lines."""
 
+_AS_BEFORE: Mapping[str, Mapping[str, float]] = {"marker": {"opacity": 1.0}}
+"""A bar outside the selected stretch: plotly would fade it."""
+
 _OTHERS = {
     "gpu compute": GREEN,
     "gpu communication": ORANGE,
@@ -59,6 +62,17 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Time without records, or with fewer of them, over some lines."""
+
+    first_line: int
+    last_line: int
+    start_ns: int
+    end_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """The content of a window of the timeline."""
 
@@ -76,6 +90,9 @@ class Picture:
     steps: Sequence[tuple[int, int, int]] = ()
     marks: Sequence[Mark] = ()
     parts: Sequence[Part] = ()
+    gaps: Sequence[Gap] = ()
+    selected: tuple[int, int] | None = None
+    """Begin and end of the selected stretch."""
 
 
 def class_colour(name: str) -> str:
@@ -91,14 +108,17 @@ def timeline(picture: Picture, *, theme: str = "light") -> go.Figure:
     traces = _bars(picture, drawn) if isinstance(drawn, Bars) else []
     along = ticks(picture.begin_ns, picture.end_ns)
     since = "" if not along.since_ns else f", from {instant(along.since_ns, step_ns=1)}"
-    shown = [*traces, *_parts(picture), *_marks(picture)]
+    shown = [*_gaps(picture), *traces, *_parts(picture), *_marks(picture)]
     return canvas(
         shown or [_nothing(picture)],
         height=picture.arrangement.pixels + 70,
         template=TEMPLATES.get(theme, TEMPLATES["light"]),
         barmode="overlay",
         showlegend=False,
-        dragmode="zoom",
+        dragmode="select",
+        selectdirection="h",
+        selections=[],
+        selectionrevision=str(picture.selected),
         xaxis={
             "range": [picture.begin_ns, picture.end_ns],
             "tickvals": list(along.at_ns),
@@ -109,7 +129,7 @@ def timeline(picture: Picture, *, theme: str = "light") -> go.Figure:
         },
         yaxis={**_names(picture.arrangement), "fixedrange": True, "showgrid": False, "zeroline": False},
         images=[_raster(picture, drawn)] if isinstance(drawn, Raster) else [],
-        shapes=[*_step_lines(picture), *_fault_lines(picture)],
+        shapes=[*_step_lines(picture), *_fault_lines(picture), *_selection(picture)],
         uirevision="timeline",
     )
 
@@ -150,6 +170,7 @@ def _bars(picture: Picture, bars: Bars) -> list[BaseTraceType]:
                 y=middle[members],
                 width=thickness[members],
                 marker={"color": fill, "line": {"width": 0.5, "color": shade(fill, 0.25)}},
+                unselected=_AS_BEFORE,
                 customdata=_texts([(picture.picks[at], _lines(picture.hovers[at])) for at in members.tolist()]),
                 text=_texts(
                     [label(picture.labels[at], max_length=40) if tall[bars.line[at]] else "" for at in members.tolist()]
@@ -264,6 +285,42 @@ def _upright(at_ns: int, line: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "line", "x0": at_ns, "x1": at_ns, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
+def _selection(picture: Picture) -> list[Mapping[str, object]]:
+    if picture.selected is None:
+        return []
+    begin, end = picture.selected
+    band = {"type": "rect", "x0": begin, "x1": end, "yref": "paper", "y0": 0, "y1": 1}
+    return [{**band, "fillcolor": SKY_BLUE, "opacity": 0.18, "line": {"color": SKY_BLUE, "width": 1.5}}]
+
+
+def _gaps(picture: Picture) -> list[BaseTraceType]:
+    """Hatching over time without records."""
+    gaps, lines = picture.gaps, picture.arrangement.lines
+    if not gaps:
+        return []
+    tops = [lines[gap.first_line].top for gap in gaps]
+    heights = [
+        lines[gap.last_line].top + lines[gap.last_line].height - top for gap, top in zip(gaps, tops, strict=True)
+    ]
+    return [
+        go.Bar(
+            orientation="h",
+            base=[gap.start_ns for gap in gaps],
+            x=[gap.end_ns - gap.start_ns for gap in gaps],
+            y=[top + height / 2 for top, height in zip(tops, heights, strict=True)],
+            width=heights,
+            marker={
+                "color": "rgba(0,0,0,0)",
+                "line": {"width": 0},
+                "pattern": {"shape": "/", "fgcolor": GREY, "size": 9, "solidity": 0.12},
+            },
+            unselected=_AS_BEFORE,
+            customdata=_texts([("", _lines(gap.text)) for gap in gaps]),
+            hovertemplate="%{customdata[1]}<extra></extra>",
+        )
+    ]
+
+
 def _marks(picture: Picture) -> list[BaseTraceType]:
     """Markers of faults and events above the first line."""
     shown = [mark for mark in picture.marks if picture.begin_ns <= mark.at_ns <= picture.end_ns]
@@ -280,6 +337,7 @@ def _marks(picture: Picture) -> list[BaseTraceType]:
                 "color": [SEVERE if mark.severe else SKY_BLUE for mark in shown],
                 "size": 11,
             },
+            unselected=_AS_BEFORE,
             customdata=[["", _lines(mark.text)] for mark in shown],
             hovertemplate="%{customdata[1]}<extra></extra>",
             cliponaxis=False,

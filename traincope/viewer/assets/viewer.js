@@ -36,6 +36,19 @@
     go(parameters);
   }
 
+  function choose(begin, end) {
+    const parameters = address();
+    const first = Math.max(Math.floor(begin), 0);
+    parameters.set("selected", first + "-" + Math.max(Math.ceil(end), first + 1));
+    go(parameters);
+  }
+
+  function chosen() {
+    const stretch = (address().get("selected") || "").split("-").map(Number);
+    const picked = document.querySelector("#picked");
+    return stretch.length === 2 ? stretch : picked ? [Number(picked.dataset.begin), Number(picked.dataset.end)] : null;
+  }
+
   function picture() {
     return document.querySelector("#timeline .js-plotly-plot");
   }
@@ -120,7 +133,7 @@
           parameters.delete("place"); // The chosen layout is one of the search that the other fields ask for.
         }
         if (changed && id.name === "run") {
-          ["from", "to", "step", "at", "pick", "ranks", "lanes", "q"].forEach((name) => parameters.delete(name));
+          ["from", "to", "step", "at", "pick", "selected", "ranks", "lanes", "q"].forEach((name) => parameters.delete(name));
         }
       });
       go(parameters);
@@ -131,6 +144,13 @@
         return;
       }
       settle(() => look(Number(changed["xaxis.range[0]"]), Number(changed["xaxis.range[1]"])));
+    },
+
+    select: function (selected) {
+      const along = selected && selected.range && selected.range.x;
+      if (along) {
+        choose(Math.min(...along), Math.max(...along));
+      }
     },
 
     click: function (clicked) {
@@ -196,11 +216,88 @@
     },
   };
 
+  // The ruler repeats the axis above the rows, and names the rank of the highest row in view.
+
+  function rule() {
+    const ruler = document.querySelector("#ruler");
+    const drawn = picture();
+    if (!ruler || !drawn || !drawn._fullLayout || !drawn._fullLayout.xaxis) {
+      return;
+    }
+    const left = ruler.getBoundingClientRect().left;
+    const marks = Array.from(drawn.querySelectorAll(".xtick text")).map(function (tick) {
+      const box = tick.getBoundingClientRect();
+      const mark = document.createElement("span");
+      mark.textContent = tick.textContent;
+      mark.style.left = (box.left + box.right) / 2 - left + "px";
+      return mark;
+    });
+    const top = ruler.getBoundingClientRect().bottom;
+    const rows = Array.from(drawn.querySelectorAll(".ytick text")).map((row) => [row.getBoundingClientRect(), row.textContent]);
+    rows.sort((one, other) => one[0].top - other[0].top);
+    const above = rows.filter(([box, text]) => box.top < top && /^rank/.test(text)).pop();
+    if (above) {
+      const name = document.createElement("b");
+      name.textContent = above[1].split(",")[0];
+      marks.push(name);
+    }
+    ruler.replaceChildren(...marks);
+  }
+
+  let ruled = null;
+  function soon() {
+    cancelAnimationFrame(ruled);
+    ruled = requestAnimationFrame(rule);
+  }
+  document.addEventListener("scroll", soon, { capture: true, passive: true });
+  window.addEventListener("resize", soon);
+  new MutationObserver(function (changes) {
+    if (changes.some((change) => change.target.closest && change.target.closest("#timeline .xaxislayer-above, #timeline .yaxislayer-above, #page"))) {
+      soon();
+    }
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
+  // The wheel scrolls; with Ctrl it zooms about the pointer.
+
+  let aimed = null; // Where the pointer is, ns.
+
+  function zoomed(factor, at) {
+    const [begin, end] = range();
+    const about = at === null || at < begin || at > end ? (begin + end) / 2 : at;
+    return [about - (about - begin) * factor, about + (end - about) * factor];
+  }
+
+  document.addEventListener(
+    "wheel",
+    function (event) {
+      const plot = event.target.closest && event.target.closest("#timeline");
+      if (plot && (event.ctrlKey || event.metaKey) && range()) {
+        event.preventDefault();
+        const [begin, end] = zoomed(Math.exp(Math.max(Math.min(event.deltaY, 200), -200) / 400), aimed);
+        window.Plotly.relayout(picture(), { "xaxis.range[0]": begin, "xaxis.range[1]": end });
+      }
+    },
+    { capture: true, passive: false }
+  );
+  document.addEventListener("mousemove", function (event) {
+    const plot = event.target.closest && event.target.closest("#timeline .nsewdrag");
+    const drawn = plot && picture();
+    aimed = drawn ? drawn._fullLayout.xaxis.p2d(event.clientX - plot.getBoundingClientRect().left) : aimed;
+  });
+
   const MOVES = {
     ArrowLeft: (begin, end) => [begin - (end - begin) / 4, end - (end - begin) / 4],
     ArrowRight: (begin, end) => [begin + (end - begin) / 4, end + (end - begin) / 4],
     "+": (begin, end) => [begin + (end - begin) / 4, end - (end - begin) / 4],
     "-": (begin, end) => [begin - (end - begin) / 2, end + (end - begin) / 2],
+    a: (begin, end) => [begin - (end - begin) / 4, end - (end - begin) / 4],
+    d: (begin, end) => [begin + (end - begin) / 4, end + (end - begin) / 4],
+    w: () => zoomed(0.5, aimed),
+    s: () => zoomed(2, aimed),
+    f: function (begin, end) {
+      const [first, last] = chosen() || [begin, end];
+      return [first - (last - first) / 8, last + (last - first) / 8];
+    },
   };
 
   // Plotly sends no events for the image of a raster, so the position of the pointer is computed here.
@@ -253,6 +350,11 @@
       if (search) {
         event.preventDefault();
         search.focus();
+      }
+    } else if (event.key === "m" && picture()) {
+      const picked = document.querySelector("#picked");
+      if (picked) {
+        choose(Number(picked.dataset.begin), Number(picked.dataset.end));
       }
     } else if (event.key === "0" && picture()) {
       look(null, null);

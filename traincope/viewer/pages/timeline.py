@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from dash import dcc, html
@@ -11,13 +12,13 @@ from traincope.figures.drawing.themes import Figure, pixels
 from traincope.figures.run.arrangement import lanes_of
 from traincope.figures.run.timeline import Picture, class_colour, timeline
 from traincope.report.schema import Document, Fault
-from traincope.tiles.lanes import wait_classes
+from traincope.tiles.lanes import ACTIVITY, wait_classes
 from traincope.tiles.storage import Tiles
-from traincope.tiles.zoom import Bars, Raster
-from traincope.units import count, duration, numbers
+from traincope.tiles.zoom import Bars, Raster, class_times
+from traincope.units import count, duration, numbers, share
 from traincope.viewer.components import absent, facts, field, graph, parameter, plain, table
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.timeline.drawing import picture
+from traincope.viewer.timeline.drawing import arrangement_of, picture
 from traincope.viewer.timeline.picking import Picked, RankPart, find, parts_of
 from traincope.viewer.timeline.searching import search
 from traincope.viewer.timeline.span_details import class_name, describe, last_arrival
@@ -25,6 +26,10 @@ from traincope.viewer.view import View
 
 GRAPH, INSPECTOR, LEGEND, MATCHES, CAPTION = "timeline", "inspector", "legend", "found", "caption"
 MAX_PARTS = 64
+HINT = (
+    "Point at the timeline to read it. Click a bar for details. Drag to sum a stretch by term. Ctrl and wheel, or w "
+    "and s, zoom; a and d move; f shows what is chosen; m sums it; 0 shows the whole run."
+)
 MAX_FAULTS = 200
 
 
@@ -41,10 +46,13 @@ def render(asked: Asked) -> Sequence[Component]:
     if not asked.tiles.header.rows:
         return [absent("No timeline: the run has no records and no imported kernel trace.")]
     shown = _shown(asked)
-    drawn = graph(shown.figure, theme=asked.theme, id=GRAPH, scrollZoom=True, doubleClick=False)
+    drawn = graph(shown.figure, theme=asked.theme, id=GRAPH, scrollZoom=False, doubleClick=False)
     places = {name: html.Div(children, id=name, className=name) for name, children in shown.around.items()}
     controls = html.Div(_controls(asked, asked.tiles), className="controls")
-    return [controls, places[CAPTION], places[MATCHES], drawn, places[LEGEND], places[INSPECTOR]]
+    ruler = html.Div(id="ruler", role="presentation")
+    pane = html.Div([ruler, drawn], id="pane", tabIndex="0")
+    area = html.Div([pane, places[INSPECTOR]], className="area")
+    return [controls, places[CAPTION], places[MATCHES], places[LEGEND], area]
 
 
 def update(asked: Asked) -> Mapping[str, Mapping[str, object]]:
@@ -61,7 +69,7 @@ def _shown(asked: Asked) -> Shown:
         CAPTION: _caption(asked.view, tiles, drawn),
         MATCHES: search(asked.view, tiles),
         LEGEND: _legend(tiles, drawn),
-        INSPECTOR: _inspector(tiles, picked),
+        INSPECTOR: _inspector(asked.view, tiles, picked),
     }
     return Shown(figure=timeline(drawn, theme=asked.theme), around=around)
 
@@ -158,16 +166,31 @@ def _legend(tiles: Tiles, drawn: Picture) -> list[Component]:
     ]
 
 
-def _inspector(tiles: Tiles, picked: Picked | None) -> list[Component]:
-    if picked is None:
-        return [
-            html.P("Point at the timeline to read it, click a bar for details, drag or scroll to zoom.", id="reading")
-        ]
-    parts = parts_of(tiles, picked)
-    children = [facts(describe(tiles, picked.span, picked.row))]
-    if parts:
-        children.append(_arrivals(parts))
-    return [html.P("", id="reading"), *children]
+def _inspector(view: View, tiles: Tiles, picked: Picked | None) -> list[Component]:
+    children: list[Component] = []
+    if (stretch := view.stretch("selected")) is not None:
+        children.append(_sums(view, tiles, *stretch))
+    if picked is not None:
+        span: Any = {"data-begin": str(picked.span["start_ns"]), "data-end": str(picked.span["end_ns"])}
+        children.append(html.Div(facts(describe(tiles, picked.span, picked.row)), id="picked", **span))
+        if parts := parts_of(tiles, picked):
+            children.append(_arrivals(parts))
+    return [html.P("" if children else HINT, id="reading"), *children]
+
+
+def _sums(view: View, tiles: Tiles, begin_ns: int, end_ns: int) -> Component:
+    """Time of each term in the selected stretch, mean over the shown ranks."""
+    shown = {rank for line in arrangement_of(view, tiles).lines for rank in line.ranks}
+    rows = [row for row in tiles.header.rows if row.rank in shown and row.lane == ACTIVITY]
+    times = class_times(tiles, rows, begin_ns=begin_ns, end_ns=end_ns)
+    length, ranks = end_ns - begin_ns, max(len(rows), 1)
+    times_and_rest = [
+        *((class_name(tiles.header.classes[number]), ns) for number, ns in times.items()),
+        ("no probe", length * len(rows) - sum(times.values())),
+    ]
+    of_rows = [(name, duration(round(ns / ranks)), share(ns / ranks / length)) for name, ns in times_and_rest if ns > 0]
+    head = f"Selected: {duration(length)}, mean over {count(len(rows), 'rank')}"
+    return html.Div([html.H3(head), table(("term", "time", "share"), of_rows)])
 
 
 def _arrivals(parts: list[RankPart]) -> Component:

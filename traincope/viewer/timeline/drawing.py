@@ -1,12 +1,12 @@
 """Make the timeline's picture from a view of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from traincope.figures.run.arrangement import Arrangement, arranged
-from traincope.figures.run.timeline import Mark, Part, Picture
+from traincope.figures.run.timeline import Gap, Mark, Part, Picture
 from traincope.report.schema import Document
 from traincope.tiles.storage import Header, Tiles
 from traincope.tiles.zoom import Bars, Raster, Window, zoom
@@ -26,6 +26,8 @@ LETTER = 7 / 1000
 MIN_LETTERS = 2.0
 """Letters that must fit into a bar before its name is looked up."""
 MAX_MARKS = 500
+SHORTEST_GAP = 0.003
+"""Share of the run's length; shorter stretches without records are not hatched."""
 
 
 def window_of(view: View, header: Header) -> tuple[int, int]:
@@ -76,6 +78,8 @@ def picture(view: View, opened: Opened, tiles: Tiles) -> Picture:
         classes=header.classes,
         steps=header.steps,
         marks=marks(opened.document, header),
+        gaps=tuple(gaps(opened.document, tiles, arrangement)),
+        selected=view.stretch("selected"),
         parts=_parts(tiles, arrangement, picked) if picked else (),
         **(_texts(opened, tiles, drawn, begin_ns=begin, end_ns=end) if isinstance(drawn, Bars) else {}),
     )
@@ -96,6 +100,34 @@ def marks(document: Document | None, header: Header) -> tuple[Mark, ...]:
         )
         for fault in faults
     )
+
+
+def gaps(document: Document | None, tiles: Tiles, arrangement: Arrangement) -> Iterator[Gap]:
+    """Stretches before the first and after the last record of each rank, and steps without detail of all ranks.
+
+    None where lines hold several ranks.
+    """
+    lines, header = arrangement.lines, tiles.header
+    if not lines or any(len(line.rows) > 1 for line in lines):
+        return
+    shortest_ns = header.length_ns * SHORTEST_GAP
+    for rank in dict.fromkeys(line.rows[0].rank for line in lines):
+        own = [at for at, line in enumerate(lines) if line.rows[0].rank == rank]
+        rows = [row for row in header.rows if row.rank == rank and row.num_pieces]
+        if not rows or own != [*range(own[0], own[-1] + 1)]:
+            continue
+        first = min(int(tiles.starts[row.first_piece]) for row in rows)
+        last = max(int(tiles.ends[row.first_piece + row.num_pieces - 1]) for row in rows)
+        for start, end, where in ((0, first, "before the first"), (last, header.length_ns, "after the last")):
+            if end - start > shortest_ns:
+                text = f"rank {rank}: {duration(end - start)} {where} record"
+                yield Gap(first_line=own[0], last_line=own[-1], start_ns=start, end_ns=end, text=text)
+    times = {number: (start, end) for number, start, end in header.steps}
+    for first, last in [] if document is None else document["recorder"]["unwatched_steps"]:
+        if first in times and last in times:
+            text = f"steps {first} to {last}: recorded without detail"
+            start, end = times[first][0], times[last][1]
+            yield Gap(first_line=0, last_line=len(lines) - 1, start_ns=start, end_ns=end, text=text)
 
 
 def _texts(opened: Opened, tiles: Tiles, bars: Bars, *, begin_ns: int, end_ns: int) -> dict[str, list[str]]:
