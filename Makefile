@@ -27,8 +27,9 @@ DOCS := .venv-docs
 demo: setup
 	@$(BIN)/traincope demo
 
-test: setup programs
-	@$(BIN)/python -m pytest -q -n 3 --no-loadscope-reorder tests
+# FAST=1 runs the files whose tests start no process and no browser.
+test: setup $(if $(FAST),,programs)
+	@$(BIN)/python -m pytest -q -n 4 --no-loadscope-reorder $(if $(FAST),--no-processes) tests
 
 # SECONDS=600 runs for 600 seconds; SEED=7 runs one round with that seed.
 fuzz: setup

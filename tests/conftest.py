@@ -7,14 +7,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cache
 from multiprocessing.util import Finalize
+from pathlib import Path
 
 import pytest
 
 from tests import leftovers
+from tests.cli.forked import SERVER
 from tests.distributed.ranks.pool import Pool
+from tests.processes import starts_processes
 from tests.seeds import VARIABLE
 
+HERE = Path(__file__).parent
 AFTER_MULTIPROCESSING = -200
 """Priority at the exit: multiprocessing deletes its own temporary files at -100, in this folder."""
 
@@ -32,21 +37,46 @@ if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it
     settings.load_profile("fuzz" if VARIABLE in os.environ else "fixed")
 
 
+POOLS = "pools"
+"""All tests with a pool of ranks. One worker runs them, because each worker would start ranks of its own."""
+LONGEST = (POOLS, "browser", "cli/launch", "cli/commands", "live/peers", "record/session", "score/reports", "faults")
+"""Groups of tests that take longest. Begun last, one of them would keep a single worker busy at the end."""
+
+
+@cache
+def group(file: Path) -> str:
+    """The tests that one worker runs: a folder, or all with a pool."""
+    return POOLS if "import Pool" in file.read_text() else str(file.parent.relative_to(HERE))
+
+
 if importlib.util.find_spec("xdist"):
     from xdist.scheduler import LoadScopeScheduling
 
-    class Folders(LoadScopeScheduling):
-        """Gives a whole folder to one worker, and all tests with a pool of ranks to the same worker.
+    class Groups(LoadScopeScheduling):
+        """Gives a whole group to one worker.
 
         The mark `xdist_group` would do for the pools, but pytest-xdist 3.8 ignores it under pytest 9.2.
         """
 
         def _split_scope(self, nodeid: str) -> str:
-            file = self.config.rootpath / nodeid.partition("::")[0]
-            return "pools" if "import Pool" in file.read_text() else str(file.parent)
+            return group(self.config.rootpath / nodeid.partition("::")[0])
 
-    def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Folders:
-        return Folders(config, log)
+    def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+        return Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest groups: pytest-xdist distributes them in this order."""
+    items.sort(key=lambda item: LONGEST.index(name) if (name := group(item.path)) in LONGEST else len(LONGEST))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-processes", action="store_true", help="leave out the files whose tests start processes")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    left_out = config.getoption("no_processes") and collection_path.name.startswith("test_")
+    return True if left_out and starts_processes(collection_path) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,6 +135,7 @@ def _no_process_stays() -> Iterator[None]:
     """A process that outlives its test would slow all others, and stay after them."""
     os.environ[leftovers.VARIABLE] = str(os.getpid())
     yield
+    SERVER.stop()
     left = leftovers.end_all(os.environ.pop(leftovers.VARIABLE))
     assert not left, f"tests left processes: {left}"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import traincope
+from tests.cli import forked
 from traincope.cli.main import COMMANDS, load_commands, main
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
 
 
 def run(*words: str, timeout: float = 150.0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "traincope.cli.main", *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT)
+    return forked.traincope(*words, environment=ENVIRONMENT, timeout=timeout)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.cli import forked
 from tests.ingest.tables.jobs import Job, table, write_csv
 from tests.ingest.writing import complete, kineto
 from traincope.cli.commands import import_
@@ -25,8 +25,7 @@ KEPT = ("rank0", "rank5")
 
 
 def traincope(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "traincope.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ | environment)
+    return forked.traincope(*map(str, arguments), environment=os.environ | environment)
 
 
 @pytest.fixture

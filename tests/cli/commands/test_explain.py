@@ -1,14 +1,13 @@
 """`traincope explain` prints the entry of every kind that a report names."""
 
-import subprocess
-import sys
+from subprocess import CompletedProcess
 
+from tests.cli.forked import traincope
 from traincope.explanations import PARTS, explanations
 
 
-def explain(*kinds: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "traincope.cli.main", "explain", *kinds]
-    return subprocess.run(command, capture_output=True, text=True, timeout=150)
+def explain(*kinds: str) -> CompletedProcess[str]:
+    return traincope("explain", *kinds)
 
 
 def test_it_prints_the_four_parts_of_each_kind_once() -> None:
