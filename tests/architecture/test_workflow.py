@@ -1,21 +1,29 @@
-"""The workflow for contributors is valid, and tests the recorder on every Python that the package names."""
+"""The workflows are valid, and that for contributors tests the recorder on every Python that the package names."""
 
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.compat_matrix import PYTHONS
 
 ROOT = Path(__file__).parents[2]
-WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+WORKFLOWS = ROOT / ".github" / "workflows"
+TARGETS = {
+    "ci.yml": {"check", "check-native", "test", "compat", "docs", "test-release", "dist"},
+    "daily.yml": {"programs", "test-engine"},
+}
 
 
-def test_it_is_a_workflow_of_github() -> None:
+def test_they_are_workflows_of_github() -> None:
     """The schema is part of check-jsonschema, so no network is needed."""
-    check = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW)]
+    assert {path.name for path in WORKFLOWS.iterdir()} == set(TARGETS)
+    files = [str(WORKFLOWS / name) for name in TARGETS]
+    check = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files]
     done = subprocess.run([sys.executable, *check], capture_output=True, text=True, check=False, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -25,14 +33,16 @@ def test_the_recorder_is_tested_on_every_named_python() -> None:
     named = [
         name.removeprefix("Programming Language :: Python :: ") for name in classifiers if ":: Python :: 3." in name
     ]
-    assert yaml.safe_load(WORKFLOW.read_text())["jobs"]["compat"]["strategy"]["matrix"]["python"] == list(PYTHONS)
+    assert jobs_of("ci.yml")["compat"]["strategy"]["matrix"]["python"] == list(PYTHONS)
     assert set(named) <= set(PYTHONS)
 
 
-def test_its_steps_are_targets_of_the_makefile() -> None:
-    jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
-    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
-    assert {command.split()[1] for command in commands if command.startswith("make ")} == {
-        *("check", "check-native", "test", "compat", "docs", "test-release", "dist"),
-    }
+@pytest.mark.parametrize("name", TARGETS)
+def test_its_steps_are_targets_of_the_makefile(name: str) -> None:
+    commands = [step["run"] for job in jobs_of(name).values() for step in job["steps"] if "run" in step]
+    assert {command.split()[1] for command in commands if command.startswith("make ")} == TARGETS[name]
     assert [command for command in commands if not command.startswith("make ")] == []
+
+
+def jobs_of(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((WORKFLOWS / name).read_text())["jobs"])

@@ -19,7 +19,7 @@ from traincope.store.layout import COMPACTED, ROWS_FILE, rank_directory
 
 LIVE = [sys.executable, "-m", "traincope.cli.main", "live", "--no-browser", "--port", "0"]
 RANKS = 2
-RUNNING = re.compile(r"^Running, step \d+, last record .* ago, 2 ranks\.$")
+RUNNING = re.compile(r"^Running, step [\d,]+, last record .* ago, 2 ranks\.$")
 LAST_STEP = "tr:has(td:text-is('alive')) td:nth-child(3)"
 Go = Callable[..., Visit]
 

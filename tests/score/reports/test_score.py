@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributed.selection import swept
 from tests.score.reports import running
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG, Finding, grade, has_changed
 from tests.score.reports.page import PAGE, first_grades, trial_lines
@@ -131,7 +132,7 @@ def test_the_end_of_a_launch_that_the_score_stopped_is_not_the_launchers(
         assert running._end([sys.executable, program], tmp_path, dict(os.environ), log) == running.STOPPED
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", swept(QUICK, but=["two_groups"]))
 def test_a_program_gets_the_right_verdict(name: str, tmp_path: Path) -> None:
     outcome = judge(OURS[name], keep=tmp_path, bare=tmp_path / "bare")
     assert outcome.grade == RIGHT, outcome
