@@ -147,18 +147,18 @@ def test_a_hook_that_raises_at_every_call_loses_only_its_own_records(
 
 def train_where_a_hook_is_slow(out: str) -> Outcome:
     """A collective costs 2 ms of the recorder's CPU time, in steps of 50 ms."""
-    begin = ThreadWriter.begin
+    begin = ThreadWriter.begin_collective
 
-    def begin_slowly(writer: ThreadWriter, what: int, *fields: int) -> Any:
+    def begin_slowly(writer: ThreadWriter, what: int, fields: CollectiveFields) -> Any:
         if what == Kind.COLLECTIVE:
             until = time.thread_time_ns() + 2_000_000
             while time.thread_time_ns() < until:
                 pass
-        return begin(writer, what, *fields)
+        return begin(writer, what, fields)
 
-    ThreadWriter.begin = begin_slowly  # type: ignore[method-assign, assignment]
+    ThreadWriter.begin_collective = begin_slowly  # type: ignore[method-assign]
     del os.environ["TRAINCOPE_BUDGET"]
-    with traincope.run(out):
+    with python_hooks(), traincope.run(out):
         for _ in range(25):
             traincope.step()
         return train()

@@ -17,6 +17,7 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
 from traincope.record.session.sampling import Sampling
+from traincope.record.session.steps import detail_flags
 from traincope.store.job.requests import WindowRequest
 from traincope.store.layout import LEVEL_FILE
 
@@ -86,7 +87,7 @@ class Probes:
             elif hook not in self.on:
                 guard(self._install)(hook)
         self._recorder.now_and_then(self._follow_files)
-        self._recorder.between_detailed_steps(self.check)
+        self._recorder.between_blocks(self.check)
 
     def remove(self) -> None:
         """Remove all hooks, last first. torch is then as before."""
@@ -94,27 +95,28 @@ class Probes:
             guard(self.on.pop().remove)()
 
     def check(self) -> None:
-        """Begin or end a window between two steps.
+        """Begin or end a window between two blocks of steps.
 
         Its first step only leads in: what is under way there began without a record. The cost of requested steps
         decides nothing, because their kernels may be traced.
         """
         recorder, step = self._recorder, self._recorder.shared.step
         while recorder.steps.not_judged:
-            own_ns, wall_ns = recorder.steps.not_judged.popleft()
+            cost = recorder.steps.not_judged.popleft()
             if not self._requested:
-                self._sampling.add(own_ns=own_ns, wall_ns=wall_ns, detailed=recorder.detailed)
+                self._sampling.add(cost, detailed=recorder.detailed, native=recorder.is_native)
         leads_in, was_drawn = not recorder.detailed, self._drawn
-        if step % BLOCK_STEPS == 0:
-            seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id
-            self._drawn = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
-            requests = recorder.control.requests_at(step)
-            self._requested = bool(requests)
-            recorder.begin_block(detailed=self.level >= DETAIL_LEVEL and (self._drawn or self._requested))
-            for request in requests if recorder.detailed else ():
-                self._announce(request)
-        if recorder.detailed and not leads_in:
-            recorder.steps.is_detailed(requested=not (self._drawn and was_drawn))
+        seed = recorder.identity.run_id if recorder.place is None else recorder.place.run_id
+        self._drawn = self._sampling.is_window(step // BLOCK_STEPS, seed=seed or "")
+        requests = recorder.control.requests_at(step)
+        self._requested = bool(requests)
+        recorder.begin_block(detailed=self.level >= DETAIL_LEVEL and (self._drawn or self._requested))
+        for request in requests if recorder.detailed else ():
+            self._announce(request)
+        if recorder.detailed:
+            recorder.steps.detail = detail_flags(requested=not self._drawn)
+            if not leads_in:
+                recorder.steps.is_detailed(requested=not (self._drawn and was_drawn))
 
     def _follow_files(self) -> None:
         """Follow the level file and the requests."""

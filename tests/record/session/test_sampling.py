@@ -16,6 +16,7 @@ from traincope.record.session.sampling import (
     is_window,
     needed_halvings,
 )
+from traincope.record.session.steps import StepCost
 
 WALL_NS = 10_000_000
 RUNS = st.text(max_size=8)
@@ -81,7 +82,7 @@ def test_without_any_budget_windows_are_as_rare_as_possible() -> None:
 def sampled(costs_ns: list[int], *, budget: float | None = 0.005) -> Sampling:
     sampling = Sampling(budget)
     for own_ns in costs_ns:
-        sampling.add(own_ns=own_ns, wall_ns=WALL_NS, detailed=True)
+        sampling.add(StepCost(own_ns, 0, WALL_NS), detailed=True, native=False)
     sampling.is_window(len(costs_ns) // BLOCK_STEPS, seed="run")
     return sampling
 
@@ -103,7 +104,7 @@ def test_a_training_whose_steps_grow_is_recorded_more_often() -> None:
     sampling = sampled([400_000] * 40)
     rare = sampling.halvings
     for _ in range(40):
-        sampling.add(own_ns=400_000, wall_ns=100 * WALL_NS, detailed=True)
+        sampling.add(StepCost(400_000, 0, 100 * WALL_NS), detailed=True, native=False)
     sampling.is_window(0, seed="run")
     assert (rare, sampling.halvings) == (3, 0)
 
@@ -115,7 +116,8 @@ def first_windows(own_ns: int, *, budget: float) -> list[int]:
         if sampling.is_window(block, seed="run"):
             drawn.append(block)
         for _ in range(BLOCK_STEPS):
-            sampling.add(own_ns=own_ns if block in drawn else 0, wall_ns=WALL_NS, detailed=block in drawn)
+            cost = StepCost(own_ns if block in drawn else 0, 0, WALL_NS)
+            sampling.add(cost, detailed=block in drawn, native=False)
     return drawn
 
 
@@ -136,3 +138,52 @@ def test_the_first_blocks_take_no_more_than_the_budget_of_ten_minutes(budget: fl
 
 def test_where_detail_takes_a_fifth_of_a_step_the_first_blocks_are_drawn_like_others() -> None:
     assert len([block for block in first_windows(WALL_NS // 5, budget=0.005) if block < FIRST_BLOCKS]) < 4
+
+
+def natively(native_ns: int, *, python_ns: int = 3_000_000) -> int:
+    """Return the halvings of a training whose collectives native code records."""
+    sampling = Sampling(0.005)
+    for _ in range(40):
+        sampling.add(StepCost(python_ns + native_ns, native_ns, WALL_NS), detailed=True, native=True)
+    sampling.is_window(40 // BLOCK_STEPS, seed="run")
+    return sampling.halvings
+
+
+def test_native_detail_is_in_every_step_whatever_the_hooks_in_python_take() -> None:
+    """They take 3 of 10 ms with detail and without."""
+    assert natively(200_000) == 0
+
+
+def test_a_training_of_very_many_collectives_is_recorded_in_windows_natively_too() -> None:
+    """0.2 of 10 ms are allowed. 1.6 ms are eight times that."""
+    assert natively(1_600_000) == 3
+
+
+def test_the_costs_of_python_decide_nothing_once_native_code_records() -> None:
+    sampling = sampled([1_600_000] * 40)
+    for _ in range(MIN_JUDGED_STEPS):
+        sampling.add(StepCost(1_600_000, 10_000, WALL_NS), detailed=True, native=True)
+    sampling.is_window(45 // BLOCK_STEPS, seed="run")
+    assert sampling.halvings == 0
+
+
+def light_blocks(own_ns: int, light_ns: int) -> list[int]:
+    """Blocks without detail among the first 80, natively, if steps have these costs with and without it."""
+    sampling, light = Sampling(0.005), []
+    for block in range(80):
+        if not sampling.is_window(block, seed="run"):
+            light.append(block)
+        for _ in range(BLOCK_STEPS):
+            cost = StepCost(light_ns if block in light else own_ns, 1_000, WALL_NS)
+            sampling.add(cost, detailed=block not in light, native=True)
+    return light
+
+
+def test_one_block_shows_what_native_detail_costs_where_all_hooks_together_take_much() -> None:
+    assert light_blocks(400_000, 350_000) == [FIRST_BLOCKS]
+    assert light_blocks(150_000, 100_000) == []
+
+
+def test_costly_detail_in_python_is_recorded_in_windows_natively_too() -> None:
+    """Modules' spans take 1 of 10 ms, five times as much as is allowed: one window in eight."""
+    assert len(light_blocks(1_100_000, 100_000)) >= 80 - FIRST_BLOCKS - 12

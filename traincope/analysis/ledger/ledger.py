@@ -31,6 +31,9 @@ from traincope.arrays import Bools, Floats, Ints, Numbers
 from traincope.timeline import LedgerClock, RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS, axis_order
 
+MAX_LEFT_OUT = 1 / 16
+"""Largest share of light steps that may be left out: numbers of the others then stand for all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLedger:
@@ -168,8 +171,9 @@ class Ledger:
 
     @cached_property
     def run(self) -> RunLedger | None:
-        """The terms over all steps, light ones too; None if the sums are already those of all steps."""
-        if not self.wall_ns or not any(rank.light.any() for rank in self.ranks):
+        """The terms over all steps, light ones too; None if the sums are those of all steps, or of nearly all."""
+        light = sum(int(rank.light.sum()) for rank in self.ranks)
+        if not self.wall_ns or light <= MAX_LEFT_OUT * sum(int(rank.timed.sum()) for rank in self.ranks):
             return None
         return run_ledger(
             sampled_steps(self.ranks),

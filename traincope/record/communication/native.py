@@ -17,7 +17,7 @@ from traincope.record.communication.groups import Groups, KnownGroup
 from traincope.record.communication.missed_collectives import INCOMPARABLE_OPERATORS, CallCounts
 from traincope.record.communication.operations import OPERATIONS, Operation, Output
 from traincope.record.instrumentation.dispatcher import GROUP_TYPE, KEY, is_from
-from traincope.record.instrumentation.guard import guard, meter, trial_ns
+from traincope.record.instrumentation.guard import guard, trial_ns
 from traincope.record.instrumentation.torch_private import (
     async_position,
     cpu_backend,
@@ -92,7 +92,7 @@ class NativeKernels:
         """Address of each group that the library knows -> number, reducer, whether it shows the next call too."""
         self._references: dict[int, weakref.ref[Any]] = {}
         self._installed = False
-        self._counted = self._own_ns = self._waits = self._dropped = 0
+        self._dropped = 0
         self._before = {cell: library.cells[cell] for cell in (Cell.COLLECTIVES, Cell.MESSAGES, Cell.INCOMPARABLE)}
         self.answer = guard(self._answer)
         self.begin_wait, self.end_wait, self.end_raised = library.begin_wait, library.end_wait, library.end_raised
@@ -107,15 +107,15 @@ class NativeKernels:
                 raise _Unavailable(f"another kernel precedes {name} already")
         for number, operation in enumerate(OPERATIONS):
             self._library.set_operation(number, self._described(operation))
-        self._own_ns, self._waits = self._library.cells[Cell.OWN_NS], self._library.cells[Cell.WAITS]
         self._dropped = self._library.cells[Cell.DROPPED]
-        self._wait_ns = 2 * trial_ns(partial(self._library.next_offset, 0))
+        self._recorder.shared.native_wait_ns = 2 * trial_ns(partial(self._library.next_offset, 0))
         encoded = [operation.op.encode() for operation in OPERATIONS]
         _active, self._installed = self, True
         if not self._library.install((ctypes.c_char_p * len(encoded))(*encoded), len(encoded)):
             self.remove()
             raise _Unavailable("torch refuses the native kernels")
-        self._recorder.between_detailed_steps(self._count_time)
+        self._recorder.is_native = True
+        self._recorder.between_blocks(self._count_drops)
 
     def remove(self) -> None:
         """Restore the operators. A collective that is under way still ends in its record."""
@@ -123,7 +123,8 @@ class NativeKernels:
         if self._installed:
             self._installed = False
             self._library.remove()
-            self._count_time()
+            self._recorder.is_native = False
+            self._count_drops()
         if _active is self:
             _active = None
 
@@ -204,10 +205,7 @@ class NativeKernels:
         self.tell(unboxed, self._groups.find(unboxed), address)
         return address in self._traits
 
-    def _count_time(self) -> None:
-        own_ns, waits = self._library.cells[Cell.OWN_NS], self._library.cells[Cell.WAITS]
-        meter.own_ns += own_ns - self._own_ns + (waits - self._waits) * self._wait_ns
-        self._own_ns, self._waits = own_ns, waits
+    def _count_drops(self) -> None:
         dropped = self._library.cells[Cell.DROPPED]
         self._recorder.shared.dropped += dropped - self._dropped
         self._dropped = dropped

@@ -145,6 +145,7 @@ class Flops:
         keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
         self._on = True
+        self._decide = guard(self._start_or_stop)
         self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
         self.begins = self._enter
         self._begin_graph, self._end_graph = guard(self._graph_begins), guard(self._graph_ended)
@@ -180,7 +181,12 @@ class Flops:
             self._set_state(self._uncountable)
 
     def _between_steps(self) -> None:
-        if self._on and self._uncountable is None and is_due(self._active_recorder.shared.step):
+        """Look at the step that begins. In most of them nothing is to do."""
+        if self._uncountable is not None or is_due(self._active_recorder.shared.step):
+            self._decide()
+
+    def _start_or_stop(self) -> None:
+        if self._on and self._uncountable is None:
             self._uncountable = self._reason_to_skip()
             if self._uncountable is None:
                 self._start()

@@ -88,7 +88,7 @@ class KernelWindows:
     def _reason_to_skip(self, recorder: Recorder) -> str | None:
         if self._kineto.is_on() or any(name in os.environ for name in OTHER_PROFILERS):
             return "another profiler is on"
-        if recorder.steps.latest is not None and recorder.steps.latest[1] > MAX_STEP_SECONDS * 1e9:
+        if recorder.steps.latest is not None and recorder.steps.latest.wall_ns > MAX_STEP_SECONDS * 1e9:
             return f"the previous step took over {MAX_STEP_SECONDS:.0f} s"
         if self._standstill_seconds > MAX_STANDSTILL_SECONDS:
             return f"the previous window paused the training for {self._standstill_seconds:.1f} s"

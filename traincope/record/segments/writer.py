@@ -40,7 +40,7 @@ from traincope.store.segments.segments import HEADER_BYTES, SegmentFile
 SEGMENT_BYTES = 1 << 20
 CAPACITY = (SEGMENT_BYTES - HEADER_BYTES) // RECORD_BYTES
 WORD_BYTES = 8
-STEP, WINDOW = int(Cell.STEP), int(Cell.WINDOW)
+STEP, WINDOW, OWN_NS, WAITS = int(Cell.STEP), int(Cell.WINDOW), int(Cell.OWN_NS), int(Cell.WAITS)
 RETRY_NS = 1_000_000_000
 """The time to write nothing after a segment could not be created, before trying again."""
 NEVER = END_OF_TIME_NS
@@ -69,7 +69,18 @@ _pack_span_into, _pack_phase_into = SPAN_LAYOUT.pack_into, PHASE_LAYOUT.pack_int
 class Shared:
     """The state that all writers of a process share: the current step and window, and the directory of segments."""
 
-    __slots__ = ("cells", "directory", "dropped", "next_directory", "segments_per_thread", "step", "window", "written")
+    __slots__ = (
+        "_native_ns",
+        "cells",
+        "directory",
+        "dropped",
+        "native_wait_ns",
+        "next_directory",
+        "segments_per_thread",
+        "step",
+        "window",
+        "written",
+    )
 
     def __init__(self, directory: Path, *, segments_per_thread: int) -> None:
         self.directory = directory
@@ -82,7 +93,10 @@ class Shared:
         """Number of records in segments that are already full."""
         self.dropped = 0
         self.cells = memoryview(bytearray(len(Cell) * WORD_BYTES)).cast("q")
-        """The numbers that the native recorder reads."""
+        """The numbers that the native recorder shares."""
+        self.native_wait_ns = 0
+        """Cost of one of the native recorder's waits, which it counts and does not time."""
+        self._native_ns = 0
         self.set_step(NO_STEP)
 
     def set_step(self, step: int) -> None:
@@ -90,6 +104,11 @@ class Shared:
 
     def set_window(self, first_step: int) -> None:
         self.window = self.cells[WINDOW] = first_step
+
+    def take_native_ns(self) -> int:
+        """Return the CPU time of the native recorder since the last call."""
+        before, self._native_ns = self._native_ns, self.cells[OWN_NS] + self.cells[WAITS] * self.native_wait_ns
+        return self._native_ns - before
 
     def directories(self) -> tuple[Path, ...]:
         """Return where the directory is, also while another thread renames it."""

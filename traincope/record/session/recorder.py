@@ -128,10 +128,13 @@ class Recorder:
         self.exit_call: tuple[int, dict[str, Any]] | None = None
         """Time and details of the last call of `sys.exit`."""
         self.active = True
+        self.is_native = False
+        """True if native code records collectives."""
         self.detailed = False
         """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
         self._between_steps: Listeners = {}
         self._between_detailed_steps: Listeners = {}
+        self._between_blocks: Listeners = {}
         self._at_blocks: dict[Prepare, Callable[[bool], bool | None]] = {}
         self._now_and_then: Listeners = {}
         self._before_failing: Listeners = {}
@@ -248,8 +251,15 @@ class Recorder:
         self._between_steps.setdefault(listener, guard(listener))
 
     def between_detailed_steps(self, listener: Callable[[], None]) -> None:
-        """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins."""
-        self._between_detailed_steps.setdefault(listener, guard(listener))
+        """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins.
+
+        Most calls have nothing to do, so only one in many is timed: what costs more has a guard of its own.
+        """
+        self._between_detailed_steps.setdefault(listener, guard(listener, every=SAMPLING_INTERVAL))
+
+    def between_blocks(self, listener: Callable[[], None]) -> None:
+        """Call `listener` like those of `between_steps`, but only where a block of steps begins."""
+        self._between_blocks.setdefault(listener, guard(listener))
 
     def at_blocks(self, prepare: Prepare) -> None:
         """Call `prepare` on the training thread where a block of steps begins. Repeated registrations count once."""
@@ -265,6 +275,8 @@ class Recorder:
         """Begin or end detail, for hooks in Python and in native code."""
         self.detailed = detailed
         self.shared.cells[DETAILED] = detailed
+        if not detailed:
+            self.steps.detail = 0
 
     def share_places(self, library: Library) -> tuple[NativePlace, ...]:
         """Let native code read the numbers of `Shared`. Returns a place in the library for each of `writers`."""
@@ -286,7 +298,12 @@ class Recorder:
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
         """Remove a listener from wherever it is registered."""
-        for listeners in (self._between_steps, self._between_detailed_steps, self._now_and_then):
+        for listeners in (
+            self._between_steps,
+            self._between_detailed_steps,
+            self._between_blocks,
+            self._now_and_then,
+        ):
             listeners.pop(listener, None)
 
     def _tick(self) -> None:
@@ -305,7 +322,10 @@ class Recorder:
                 file.retry()
         if self._between_steps:
             _call(self._between_steps)
-        if self.detailed or self.shared.step % BLOCK_STEPS == 0:
+        block_begins = self.shared.step % BLOCK_STEPS == 0
+        if block_begins:
+            _call(self._between_blocks)
+        if block_begins or self.detailed:
             _call(self._between_detailed_steps)
 
     tick = guard(_tick, every=SAMPLING_INTERVAL)

@@ -7,12 +7,17 @@ nothing is agreed on. The draw is random, because fixed distances would align wi
 
 The first blocks are all windows: who has just begun a run, or runs a short one, needs an answer from few steps. They
 take the budget of ten minutes in advance at most, and a fifth of a step.
+
+The native recorder's detail costs so little that every block is a window, unless the training has very many collectives
+per second. The other hooks take about as much time in light steps, so with it only the cost of detail decides.
 """
 
 import math
 from collections import deque
 from hashlib import blake2b
 from statistics import median
+
+from traincope.record.session.steps import StepCost
 
 MAX_HALVINGS = 10
 """At least one window in 7,168 steps."""
@@ -26,6 +31,10 @@ ADVANCE_NS = 600_000_000_000
 FIRST_SHARE = 0.2
 """Share of a step up to which its own time lets the first blocks be windows."""
 DEFAULT_BUDGET = 0.005
+NATIVE_BUDGETS = 4
+"""Number of budgets that the native recorder's detail may take. By default, those are 20,000 collectives per second."""
+TRIAL_INTERVAL = 32
+"""Blocks from one that may be a trial to the next."""
 MIN_DETAIL_SHARE = 0.2
 """Share of the budget that detail has in any case, however much of it light steps take."""
 
@@ -60,26 +69,54 @@ class Sampling:
     def __init__(self, budget: float | None) -> None:
         self.budget = budget
         self.halvings = 0
+        self._native = False
         self._own_ns = 0
         self._detailed_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
         self._light_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
+        self._native_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
         self._wall_ns: deque[int] = deque(maxlen=JUDGED_STEPS)
 
-    def add(self, *, own_ns: int, wall_ns: int, detailed: bool) -> None:
-        """Add a completed step."""
-        self._own_ns += own_ns
-        (self._detailed_ns if detailed else self._light_ns).append(own_ns)
-        self._wall_ns.append(wall_ns)
+    def add(self, cost: StepCost, *, detailed: bool, native: bool) -> None:
+        """Add a completed step. `native`: native code records its collectives."""
+        self._native = native
+        self._own_ns += cost.own_ns
+        self._wall_ns.append(cost.wall_ns)
+        if detailed:
+            self._detailed_ns.append(cost.own_ns)
+            self._native_ns.append(cost.native_ns)
+        else:
+            self._light_ns.append(cost.own_ns)
 
     def is_window(self, block: int, *, seed: str) -> bool:
         """Judge the cost and return whether the block that begins is a window."""
         if self.budget is not None and len(self._detailed_ns) >= MIN_JUDGED_STEPS:
-            light_ns = median(self._light_ns) if self._light_ns else 0
-            self.halvings = needed_halvings(
-                median(self._detailed_ns), light_ns, median(self._wall_ns), budget=self.budget
-            )
+            self.halvings = self._native_halvings(self.budget) if self._native else self._halvings(self.budget)
+        if self._is_trial(block):
+            return False
         return self._is_first(block) or is_window(block, halvings=self.halvings, seed=seed)
 
+    def _halvings(self, budget: float) -> int:
+        light_ns = median(self._light_ns) if self._light_ns else 0
+        return needed_halvings(median(self._detailed_ns), light_ns, median(self._wall_ns), budget=budget)
+
+    def _native_halvings(self, budget: float) -> int:
+        """Judge detail alone: its time in native code, and what it takes beyond light steps, once these are known."""
+        more_ns = median(self._detailed_ns) - median(self._light_ns) if self._light_ns else 0
+        detail_ns = max(more_ns, median(self._native_ns))
+        return needed_halvings(detail_ns, 0, median(self._wall_ns), budget=NATIVE_BUDGETS * budget)
+
+    def _is_trial(self, block: int) -> bool:
+        """Return whether a block shows what light steps cost, because the native recorder might cost too much."""
+        if self.budget is None or not self._native or self._light_ns or not self._detailed_ns:
+            return False
+        if block % TRIAL_INTERVAL == FIRST_BLOCKS:
+            return self._own_share > NATIVE_BUDGETS * self.budget
+        return self._own_share >= FIRST_SHARE
+
     def _is_first(self, block: int) -> bool:
-        share = median(self._detailed_ns) / median(self._wall_ns) if self._detailed_ns else 0.0
-        return block < FIRST_BLOCKS and share < FIRST_SHARE and self._own_ns < ADVANCE_NS * (self.budget or 0)
+        share_allows = self._own_share < FIRST_SHARE and self._own_ns < ADVANCE_NS * (self.budget or 0)
+        return block < FIRST_BLOCKS and share_allows
+
+    @property
+    def _own_share(self) -> float:
+        return median(self._detailed_ns) / median(self._wall_ns) if self._detailed_ns else 0.0

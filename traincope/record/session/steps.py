@@ -18,6 +18,7 @@ import gc
 import sys
 from collections import deque
 from time import monotonic_ns
+from typing import NamedTuple
 
 from traincope.events import BLOCK_STEPS, NO_STEP, Flag, Kind
 from traincope.record.instrumentation.guard import guard, meter
@@ -30,6 +31,15 @@ NO_OPTIMIZER_AFTER = 16
 """Backward calls without a step, after which to search for an optimizer."""
 MAX_ACCUMULATION = 1024
 """Maximum number of backward calls that an optimizer may accumulate before its first step."""
+
+
+class StepCost(NamedTuple):
+    """Cost of recording one step."""
+
+    own_ns: int
+    native_ns: int
+    """Part of `own_ns` in native code."""
+    wall_ns: int
 
 
 class Steps:
@@ -48,10 +58,12 @@ class Steps:
         self._trained = False
         """True if a backward or an optimizer ran in the open step."""
         self._has_trained = self._has_updated = False
-        self.latest: tuple[int, int] | None = None
-        """Own ns and wall ns of the last ended step. None before the first."""
-        self.not_judged: deque[tuple[int, int]] = deque(maxlen=BLOCK_STEPS)
-        """The same of the ended steps that the sampling has not taken yet."""
+        self.detail = 0
+        """Flags of further steps of this block, which say whether they are recorded in detail."""
+        self.latest: StepCost | None = None
+        """Cost of the last ended step. None before the first."""
+        self.not_judged: deque[StepCost] = deque(maxlen=BLOCK_STEPS)
+        """Costs of the ended steps that the sampling has not taken yet."""
         self._anchor = StepAnchor()
         self._anchor_stepped = self._any_stepped = False
         self._work_shown = False
@@ -259,7 +271,7 @@ class Steps:
     def is_detailed(self, *, requested: bool) -> None:
         """Note that the open step is recorded in detail. `requested`: only because of a request."""
         if self._slot is not None:
-            add_flag(self._slot, Flag.DETAILED | Flag.REQUESTED if requested else Flag.DETAILED)
+            add_flag(self._slot, detail_flags(requested=requested))
 
     def finish(self) -> None:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""
@@ -292,6 +304,8 @@ class Steps:
         self._next += 1
         self._own_ns_before, self._began_ns = meter.own_ns, monotonic_ns()
         self._slot = self._writer.begin(Kind.STEP)
+        if self.detail and self._shared.step % BLOCK_STEPS:  # where a block begins, its detail is not decided yet
+            add_flag(self._slot, self.detail)
         self._trained = self._anchor_stepped = self._any_stepped = self._by_backward = False
 
     def _close(self, *, flag: int = 0) -> None:
@@ -299,14 +313,21 @@ class Steps:
             return
         if self._by_backward and flag & Flag.GUESSED:
             flag |= Flag.BY_BACKWARD
+        native_ns = self._shared.take_native_ns()
+        meter.own_ns += native_ns
         own_ns, now = meter.own_ns - self._own_ns_before, monotonic_ns()
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
         self._slot = None
         self._shared.set_step(NO_STEP)
         if not flag & Flag.PARTIAL:
             self._state += 1
-            self.latest = (own_ns, now - self._began_ns)
+            self.latest = StepCost(own_ns, native_ns, now - self._began_ns)
             self.not_judged.append(self.latest)
+
+
+def detail_flags(*, requested: bool) -> int:
+    """Flags of a step with detail. `requested`: only because of a request."""
+    return Flag.DETAILED | Flag.REQUESTED if requested else Flag.DETAILED
 
 
 @guard

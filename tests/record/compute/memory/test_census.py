@@ -147,7 +147,7 @@ def test_the_census_keeps_no_tensor_alive() -> None:
 def test_a_window_for_another_cause_counts_nothing() -> None:
     recorder = SimpleNamespace(shared=SimpleNamespace(step=7), control=SimpleNamespace(requests_at=lambda _: ()))
     each = census.Census(recorder, device_type="cpu")  # type: ignore[arg-type]  # the used part
-    each.between_steps()
+    each.between_blocks()
     assert each._before is None
 
 
@@ -181,12 +181,12 @@ def test_tensors_inside_a_graph_are_named_with_what_holds_the_graph() -> None:
     )
     each = census.Census(recorder, device_type="cpu")  # type: ignore[arg-type]  # the used part
     weight = torch.zeros(9, 11, requires_grad=True)
-    each.between_steps()
+    each.between_blocks()
     history = []
     for _ in range(3):
         history.append((weight.exp().square().sum(),))
     step.step = census.NUM_STEPS
-    each.between_steps()
+    each.between_blocks()
     (details,) = written
     groups = {tuple(group["shape"]): group for group in details["groups"]}  # type: ignore[attr-defined]
     assert (groups[9, 11]["held_by"], groups[9, 11]["has_graph"]) == ("", True)

@@ -64,7 +64,7 @@ class Census:
         self._done = 0
         self._own_ns = 0
 
-    def between_steps(self) -> None:
+    def between_blocks(self) -> None:
         """Count, if a window for growing memory begins here, or if its census ends here."""
         recorder, step = self._recorder, self._recorder.shared.step
         before = self._before

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
-from traincope.events import HELD, Kind, Phase
+from traincope.events import BLOCK_STEPS, HELD, Kind, Phase
 from traincope.record.compute.memory.census import Census
 from traincope.record.compute.memory.tensors import Sums, TensorBytes
 from traincope.record.compute.memory.totals import Totals, totals_of
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
+from traincope.record.session.sampling import FIRST_BLOCKS
 
 NUM_DETAILED_STEPS = 3
 """Number of first steps with a reading after every phase; later only one step in `DETAILED_INTERVAL`."""
@@ -18,8 +19,10 @@ COUNTING_INTERVAL = 256
 """Later, tensors are counted in one step of this many. A count of 1,000 parameters takes 5 ms, a hundred times as long
 as a reading of the totals.
 """
-LIGHT_INTERVAL_NS = 50_000_000
-"""Least time between the readings at light steps: a growth must be seen without detail too."""
+READING_INTERVAL_NS = 50_000_000
+"""Least time between two readings at steps. A reading costs as much as all phases of a step."""
+EARLY_STEPS = FIRST_BLOCKS * BLOCK_STEPS
+"""Number of first steps that all have a reading: a short run may grow too."""
 MAX_COUNTS = 17
 """Number of counts in one step: between steps, and after 16 phases. A pipeline has many phases."""
 
@@ -44,7 +47,7 @@ class Memory:
         self._counts_left = 0
         """Number of counts that the open step may still make."""
         self._count: Callable[[], Sums | None] = lambda: None
-        self._take_census: Callable[[], None] = lambda: None
+        self._read = guard(self._write_all)
 
     def install(self, recorder: Recorder) -> None:
         """Raises OSError if /proc is missing."""
@@ -58,9 +61,9 @@ class Memory:
         tensors = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type)
         self._count = guard(tensors.count)  # the tensors may be of the training's own classes
         self._cuda = torch.cuda if totals.device_type == "cuda" else None
-        self._take_census = guard(Census(recorder, device_type=totals.device_type).between_steps)
         self._totals = totals
         recorder.between_detailed_steps(self._between_steps)
+        recorder.between_blocks(Census(recorder, device_type=totals.device_type).between_blocks)
         recorder.before_failing(self._write_last)
 
     def remove(self) -> None:
@@ -68,21 +71,18 @@ class Memory:
         self._phases.forget(self._write_all)
 
     def _between_steps(self) -> None:
-        """Read after a step, and choose whether the next one has a reading after every phase.
-
-        A reading costs as much as all phases of a light step, so few of those have one.
-        """
+        """Read after a step, and choose whether the next one has a reading after every phase."""
         recorder, step = self._recorder, self._recorder.shared.step
         chosen = step < NUM_DETAILED_STEPS or step % DETAILED_INTERVAL == 0
         if chosen:
             counts = step < NUM_DETAILED_STEPS or step % COUNTING_INTERVAL == 0
             self._counts_left = MAX_COUNTS if counts else 0
-            self._write_all(Phase.NONE)
+            self._read(Phase.NONE)
             self._phases.after_phase(self._write_all)
             recorder.between_steps(self._step_ended)
-        elif recorder.detailed or monotonic_ns() - self._read_ns >= LIGHT_INTERVAL_NS:
-            self._write(Phase.NONE)
-        self._take_census()
+        elif step < EARLY_STEPS or monotonic_ns() - self._read_ns >= READING_INTERVAL_NS:
+            self._counts_left = 0
+            self._read(Phase.NONE)
 
     def _step_ended(self) -> None:
         self._phases.forget(self._write_all)
