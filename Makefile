@@ -97,6 +97,7 @@ check: setup
 # The native recorder's kernels under sanitizers, and the Python hooks where the native recorder would record.
 test-native: setup
 	@$(BIN)/python -m pytest -q -m 'not timing' tests/native
+	@$(BIN)/python -m tests.native.random_trainings $(if $(SEED),--seed $(SEED)) $(if $(PROGRAMS),--programs $(PROGRAMS))
 	@TRAINCOPE_NATIVE=off $(BIN)/python -m pytest -q tests/faults tests/record
 
 # Instructions of the native recorder's hooks, with budgets. Needs valgrind and a C++ compiler.
