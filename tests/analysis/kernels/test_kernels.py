@@ -71,6 +71,18 @@ def test_products_with_recorded_shapes_are_rated_by_the_gpus_peak() -> None:
     assert result.classes[0].inefficiency_ns == 14
 
 
+def test_a_product_of_two_kernels_takes_the_time_of_both() -> None:
+    """Split-K: a second kernel adds up what the first one multiplied."""
+    rows = [
+        *product(100, flops=6 * 989_400),
+        launch(112, 101),
+        *(kernel("gemm", 300, 310, of=100), kernel("gemm_reduce", 310, 313, of=101)),
+    ]
+    assert rated(kernels(traced(trace(*rows), device="NVIDIA H100 80GB HBM3"))) == {
+        "gemm": Rated(took_ns=13, ideal_ns=pytest.approx(6.0))
+    }
+
+
 def test_a_launch_on_another_thread_is_not_the_product() -> None:
     rows = [
         operator("aten::mm", 100, 120, flops=1e6, dtype="bfloat16"),
