@@ -28,7 +28,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     for name, text in programs.items():
         (tmp_path / f"{name}.py").write_text(text)
-    (tmp_path / ".gitignore").write_text("__pycache__\n")
+    (tmp_path / ".gitignore").write_text("__pycache__\nkept\n")
     page = tmp_path / "accuracy.md"
     page.write_text(PAGE)
     git(tmp_path, "init", "-q")
@@ -36,6 +36,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "commit", "-qm", "all")
     monkeypatch.setattr(accuracy, "PAGE", page)
     monkeypatch.setattr(accuracy, "ROOT", tmp_path)
+    monkeypatch.setattr(accuracy, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(accuracy, "COMMANDS", tuple((name, "1 %", name) for name in programs))
     return page
 
@@ -52,6 +53,30 @@ def test_all_rows_of_a_commit_are_written_between_the_marks(page: Path) -> None:
         "**NOT RUN**: 2 skipped in 0.1s",
         "**MISSED**: no output; it exited with 3",
     ]
+
+
+def test_an_interrupted_run_goes_on_and_runs_no_row_twice(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that missed stays, whatever it would be now. Another commit begins anew."""
+    holds, misses, *_ = accuracy.COMMANDS
+    monkeypatch.setattr(accuracy, "COMMANDS", (misses,))
+    assert accuracy.main() == 1
+    (rows,) = (page.parent / "kept").glob("*.jsonl")
+    rows.write_text(rows.read_text().replace("1 missed", "1 missed, as kept"))
+    monkeypatch.setattr(accuracy, "COMMANDS", (holds, misses))
+    assert accuracy.main() == 1
+    table = written_table(page, "accuracy")
+    assert [line.split("|")[3].strip() for line in table[4:]] == [
+        "3 rows; 0 missed",
+        "**MISSED**: 3 rows; 1 missed, as kept",
+    ]
+    git(page.parent, "commit", "-qam", "the table")
+    monkeypatch.setattr(accuracy, "COMMANDS", (misses,))
+    assert accuracy.main() == 1
+    assert "as kept" not in page.read_text()
+
+
+def test_every_command_that_sleeps_has_a_row() -> None:
+    assert {module for _, _, module in accuracy.COMMANDS} >= {*accuracy.ASLEEP}
 
 
 def test_nothing_is_written_for_code_that_is_not_a_commit(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
