@@ -46,7 +46,7 @@ def numbers_of(page: Page, answer: object) -> int:
 def test_layouts_are_searched_filtered_and_chosen(visit: Go, alone: str) -> None:
     loaded = visit(f"{alone}/plan{SMALL}", width=1400)
     page = loaded.page
-    expect(page.locator("#tabs a")).to_have_text(["Plan", "Layout", "Explained"], timeout=PATIENCE_MS)
+    expect(page.locator("#tabs > a")).to_have_text(["Explained", "Plan"], timeout=PATIENCE_MS)
     expect(page.locator("tr:has(.chosen)")).to_have_count(1, timeout=PATIENCE_MS)
     assert numbers_of(page, searched(View.of("plan", SMALL))) > 100
     page.wait_for_function(WHOLE, timeout=PATIENCE_MS)

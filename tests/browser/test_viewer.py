@@ -89,8 +89,8 @@ def test_every_page_loads_without_complaints_and_shows_the_reports_numbers(
     document_of = documents(library, run)
     numbers = dict.fromkeys(document_of, 0)
     for slug in SLUGS:
-        loaded.page.click(f"#tab-{slug}")
-        expect(loaded.page.locator(f"#tab-{slug}.here")).to_be_visible(timeout=QUIET)
+        loaded.page.click(f"#tab-{slug}, #page-{slug}")
+        expect(loaded.page.locator(f"#tab-{slug}.here, #page-{slug}.here").first).to_be_visible(timeout=QUIET)
         expect(loaded.page.locator(f"main[data-page={slug}] > *").first).to_be_visible(timeout=QUIET)
         for number in loaded.page.eval_on_selector_all(
             "data", "all => all.map(o => ({...o.dataset, value: o.value, text: o.textContent}))"
@@ -259,9 +259,9 @@ def test_keys_move_zoom_search_and_reset(visit: Go, address: str) -> None:
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id").find('"q"') > 0
     page.evaluate("document.activeElement.blur()")
-    for key, destination in (("]", "pipeline"), ("[", "timeline"), ("[", "ledger")):
+    for key, destination in (("]", "tab-ranks"), ("[", "tab-timeline"), ("[", "page-critical-path")):
         page.keyboard.press(key)
-        expect(page.locator(f"#tab-{destination}.here")).to_be_visible(timeout=QUIET)
+        expect(page.locator(f"#{destination}.here")).to_be_visible(timeout=QUIET)
 
 
 def test_jumping_to_a_step_fills_the_field_and_the_address(visit: Go, address: str) -> None:

@@ -60,6 +60,15 @@ LLAMA_CAUSES = {
 }
 
 
+def _words(event: Mapping[str, str]) -> str:
+    """What the source says happened."""
+    return event["kind"].replace("_", " ")
+
+
+def _run(event: Mapping[str, str]) -> str:
+    return event["run"].removeprefix("OPT-175B ")
+
+
 def opt() -> Iterator[Row]:
     """Runs that advanced the training, read off a chart (+- 0.5 h), and what ended each. The other rows of the list
     overlap these, or lie outside: they are notes.
@@ -75,11 +84,17 @@ def opt() -> Iterator[Row]:
         known = ended is not None and ended["kind"] != "manual_restart"
         cause, lost_steps = (_cause(ended) if known and ended else "unknown"), ended["lost_steps"] if ended else ""
         yield _row(
-            "interruption", segment, run=segment["run"], start=segment["end_utc"], cause=cause, lost_steps=lost_steps
+            "interruption",
+            segment,
+            run=segment["run"],
+            start=segment["end_utc"],
+            cause=cause,
+            lost_steps=lost_steps,
+            note=_words(ended) if known and ended else "",
         )
     for event in events:
         if (event["run"].removeprefix("OPT-175B "), event["start_utc"]) not in used:
-            yield _row("note", event, cause=_cause(event))
+            yield _row("note", event, run=_run(event), cause=_cause(event), note=_words(event))
 
 
 def bloom() -> Iterator[Row]:
@@ -98,10 +113,15 @@ def bloom() -> Iterator[Row]:
         stopped = event["kind"] not in NO_INTERRUPTION and (day, event["kind"]) not in NOT_STOPPED
         if dated and stopped and "git log" not in event["source"]:
             yield _row(
-                "interruption", event, cause=_cause(event), lost_hours=event["hours"], lost_steps=event["lost_steps"]
+                "interruption",
+                event,
+                cause=_cause(event),
+                lost_hours=event["hours"],
+                lost_steps=event["lost_steps"],
+                note=_words(event),
             )
         else:
-            yield _row("note", event, start=day if dated else "", cause=_cause(event))
+            yield _row("note", event, start=day if dated else "", cause=_cause(event), note=_words(event))
 
 
 def llama() -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """The sample runs of published post-mortems have the published figures."""
 
 import csv
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,10 +58,27 @@ def test_what_the_list_of_opt_leaves_open_stays_unknown() -> None:
     result, book = job("opt-175b")
     assert (result.num_interruptions, len(book.runs)) == (25, 26)
     assert {cause.cause: cause.count for cause in result.causes} == {"unknown": 22, "divergence": 3}
-    assert book.num_notes == 88 - 23
+    assert len(book.notes) == 88 - 23
     assert (result.productive_ratio, result.saves, result.cadence) == (None, None, None)
     assert sum(each.restart_ns or 0 for each in result.interruptions) == result.elapsed_ns - (result.running_ns or 0)
     assert sorted(each.lost_steps for each in result.interruptions if each.lost_steps is not None) == [250, 800]
+
+
+@pytest.mark.parametrize(("name", "interruptions", "notes"), [("opt-175b", 25, 65), ("bloom-176b", 15, 29)])
+def test_all_entries_of_a_list_are_in_the_fault_stream_with_their_causes(
+    name: str, interruptions: int, notes: int
+) -> None:
+    timeline = open_run(SAMPLES / name)
+    with (SAMPLES / name / "logbook.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] in ("interruption", "note")]
+    faults = analyze(timeline).faults
+    kinds = [fault.kind.value for fault in faults]
+    assert (kinds.count("interruption"), kinds.count("note")) == (interruptions, notes)
+    causes = [re.findall(r"cause ([a-z ]+?)(?: \(|$)", fault.what) for fault in faults]
+    assert sorted(cause for (cause,) in causes) == sorted(row["cause"].replace("_", " ") for row in rows)
+    assert sum(not fault.timed for fault in faults) == sum(not row["start"] for row in rows)
+    times = [fault.at_ns for fault in faults if fault.timed]
+    assert times == sorted(times)
 
 
 def test_the_crash_of_bloom_lost_248_steps() -> None:

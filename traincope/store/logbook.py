@@ -74,6 +74,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedNote:
+    """An entry that enters no number."""
+
+    at_ns: int | None
+    to_the_day: bool
+    cause: str
+    label: str
+    """The run that it names; may be empty."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logbook:
     """Entries of a logbook, in order of time where they have one."""
 
@@ -87,8 +99,7 @@ class Logbook:
     runs: tuple[LoggedRun, ...]
     interruptions: tuple[LoggedInterruption, ...]
     progress: tuple[Progress, ...]
-    num_notes: int
-    """Rows that enter no number."""
+    notes: tuple[LoggedNote, ...] = ()
 
 
 def is_logbook(path: Path) -> bool:
@@ -146,7 +157,7 @@ def _logbook(path: Path, rows: Sequence["_Row"]) -> Logbook:
         runs=tuple(sorted(map(_run, by_kind[RUN]), key=lambda run: run.start_ns)),
         interruptions=tuple(sorted((_interruption(row, step_ns=step_ns) for row in by_kind[INTERRUPTION]), key=_when)),
         progress=tuple(sorted(map(_progress, by_kind[PROGRESS]), key=lambda progress: progress.at_ns)),
-        num_notes=len(by_kind[NOTE]),
+        notes=tuple(sorted(map(_note, by_kind[NOTE]), key=_when)),
     )
     _check(path, book)
     return book
@@ -184,14 +195,29 @@ def _interruption(row: "_Row", *, step_ns: int | None) -> LoggedInterruption:
     )
 
 
+def _note(row: "_Row") -> LoggedNote:
+    """A note may have any text in any column; one that is no time counts as unknown."""
+    try:
+        at = row.instant("start")
+    except DataError:
+        at = None
+    return LoggedNote(
+        at_ns=None if at is None else at[0],
+        to_the_day=at is not None and at[1],
+        cause=row.text("cause"),
+        label=row.text("run"),
+        note=row.text("note"),
+    )
+
+
 def _progress(row: "_Row") -> Progress:
     at_ns, to_the_day = row.instant("start") or row.must("start")
     step = row.whole("step")
     return Progress(at_ns=at_ns, to_the_day=to_the_day, step=row.must("step") if step is None else step)
 
 
-def _when(interruption: LoggedInterruption) -> tuple[bool, int]:
-    return interruption.at_ns is None, interruption.at_ns or 0
+def _when(entry: LoggedInterruption | LoggedNote) -> tuple[bool, int]:
+    return entry.at_ns is None, entry.at_ns or 0
 
 
 def _check(path: Path, book: Logbook) -> None:

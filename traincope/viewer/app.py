@@ -11,13 +11,15 @@ from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.report.text.sections.verdict import running
+from traincope.report.text.text import facts as head_facts
 from traincope.report.text.text import steps
 from traincope.units import count, duration
 from traincope.viewer.bodies import checked, refuse_foreign_bodies
 from traincope.viewer.components import absent, parameter, plain
 from traincope.viewer.library.library import Library, Opened
-from traincope.viewer.pages import PAGES, Asked, Needs, Page, plan, rows_page
+from traincope.viewer.pages import OF_A_LOGBOOK, PAGES, TABS, WITHOUT_A_RUN, Asked, Needs, Page, plan, rows_page
 from traincope.viewer.planning.searches import Searches
 from traincope.viewer.profiling import ANSWER, BUTTON, profile_button, requested
 from traincope.viewer.timeline.drawing import shares_at
@@ -188,7 +190,7 @@ def _show(app: dash.Dash, library: Library, searches: Searches) -> None:
         if theme is None:
             return (dash.no_update,) * 6
         view = View.of(pathname, search)
-        offered = _offered(library)
+        offered = _offered(library, view)
         page = next((page for page in offered if page.slug == view.page), offered[0])
         request = rows_page.request_for_events(view)
         if request:
@@ -239,18 +241,31 @@ def _pending(page: Page, opened: Opened) -> str | None:
     return None if ready[page.needs] else f"Reading {opened.name}{stage}. The page opens when it is ready."
 
 
-def _offered(library: Library) -> Sequence[Page]:
+def _offered(library: Library, view: View) -> Sequence[Page]:
     """The pages; without a run, those that need none."""
-    return PAGES if len(library) else tuple(page for page in PAGES if page.needs is Needs.NOTHING)
+    if not len(library):
+        return WITHOUT_A_RUN
+    document = library[view.run].document
+    return OF_A_LOGBOOK if document is not None and is_logbook(document) else PAGES
 
 
 def _tabs(offered: Sequence[Page], page: Page, view: View) -> list[Component]:
+    """The tabs, and below them the pages of the open one. All pages in order, hidden, for the keys [ and ]."""
+    shown = [(title, pages, [each for each in pages if each in offered]) for title, pages in TABS]
+    tabs = [(title if len(left) == len(pages) else left[0].title, left) for title, pages, left in shown if left]
+    (inside,) = (pages for _, pages in tabs if page in pages)
     return [
-        dcc.Link(
-            tab.title, href=view.on(tab.slug).address, className="here" if tab is page else "", id=f"tab-{tab.slug}"
-        )
-        for tab in offered
+        *(_link(pages[0], view, here=page in pages, title=title, id=f"tab-{pages[0].slug}") for title, pages in tabs),
+        html.Div(
+            [_link(each, view, here=each is page, id=f"page-{each.slug}") for each in inside] if inside[1:] else [],
+            className="pages",
+        ),
+        html.Div([_link(each, view, here=each is page) for each in offered], id="order", hidden=True),
     ]
+
+
+def _link(page: Page, view: View, *, here: bool, title: str | None = None, **named: Any) -> Component:
+    return dcc.Link(title or page.title, href=view.on(page.slug).address, className="here" if here else "", **named)
 
 
 def _runs(library: Library, view: View) -> list[Component]:
@@ -270,6 +285,8 @@ def _runs(library: Library, view: View) -> list[Component]:
 def _in_brief(opened: Opened) -> str:
     if opened.document is None:
         return opened.problem or (_of_rows(opened.summary) if opened.summary else "reading ...")
+    if is_logbook(opened.document):
+        return ", ".join(head_facts(opened.document))
     run = opened.document["run"]
     facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:

@@ -79,6 +79,7 @@ def test_a_rank_without_a_known_end_has_its_open_events() -> None:
             "step": 17,
             "attempt": None,
             "training_step": None,
+            "timed": True,
             "what": "no end is recorded; last heard of in all_gather on fsdp",
             "evidence": "",
             "confidence": "unknown",

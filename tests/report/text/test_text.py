@@ -161,6 +161,7 @@ def fault(kind: str, **fields: object) -> Fault:
         "step": None,
         "attempt": None,
         "training_step": None,
+        "timed": True,
         "what": kind,
         "evidence": "",
         "confidence": "high",

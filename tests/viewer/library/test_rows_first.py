@@ -136,7 +136,7 @@ def test_a_failed_reading_of_events_leaves_the_rows_and_is_not_repeated(library:
     library.ask_for_events(0)
     refresh(library)
     failure = "The events could not be read: rank 3: segment 0 is damaged; copy it again"
-    for page in PAGES[:2]:
+    for page in (PAGES[0], PAGES[2]):
         lines = shown(library, page)
         assert lines[0] == failure
         assert "Read all events of 4 ranks" in lines
@@ -173,7 +173,7 @@ def test_rows_stay_when_the_run_cannot_be_read_any_more(library: Library) -> Non
     refresh(library)
     library[0].path.rename(library[0].path.with_name("moved"))
     library.refresh()
-    for page in PAGES[:2]:
+    for page in (PAGES[0], PAGES[2]):
         lines = shown(library, page)
         assert lines[0] == library[0].problem
         assert "Read all events of 4 ranks" in lines

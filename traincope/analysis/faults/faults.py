@@ -73,6 +73,10 @@ class FaultKind(StrEnum):
     """Ranks began to record steps in detail because a person or an anomaly requested them."""
     EVENT = "event"
     """`traincope.event()`."""
+    INTERRUPTION = "interruption"
+    """An interruption of a logbook."""
+    NOTE = "note"
+    """A note of a logbook."""
 
 
 MARKS = frozenset(
@@ -84,6 +88,7 @@ MARKS = frozenset(
         FaultKind.RECORDER_LEVEL,
         FaultKind.REQUESTED_WINDOW,
         FaultKind.EVENT,
+        FaultKind.NOTE,
     }
 )
 """Marks are not faults. They are in the stream as context for the faults."""
@@ -113,6 +118,8 @@ class Fault:
     """Number in the records of its attempt."""
     attempt: int | None = None
     """None: not known to be of a whole job."""
+    timed: bool = True
+    """False: its time is unknown, and `at_ns` is that of the entry before."""
     training_step: int | None = None
     """The training's own number of the step, over all attempts. None: unknown, or the job has one attempt only, whose
     numbers are the training's.

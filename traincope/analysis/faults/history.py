@@ -11,6 +11,7 @@ from traincope.analysis.faults.anomalies.hardware import hardware_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
 from traincope.analysis.faults.anomalies.traced_values import first_not_finite
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.logbooks import logged_history
 from traincope.analysis.faults.marks import marks
 from traincope.store import Attempt
 from traincope.store.job.attempts import continued_from
@@ -22,6 +23,8 @@ def with_history(faults: Sequence[Fault], timeline: Timeline, attempts: Sequence
 
     `attempts`: all of them, in order. How an earlier attempt ended is in the restart after it.
     """
+    if timeline.run.logbook is not None:
+        return logged_history(timeline.run.logbook)
     last = timeline.run.last_attempt
     earlier = [replace(fault, attempt=each.run.last_attempt) for each in timeline.earlier for fault in _own(each)]
     current = [replace(fault, attempt=last) for fault in faults]

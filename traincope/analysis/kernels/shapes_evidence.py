@@ -27,6 +27,7 @@ MAX_SHOWN = 60
 COMPILED = "CompiledFunctionBackward"
 """Part of the names of autograd's nodes that run a compiled backward."""
 GIVE_MODEL = "give the model with traincope import --model"
+ONLY_A_LIST = "a list of runs and interruptions has no FLOPs"
 NO_SHAPES = f"the traces contain no shapes; profile with record_shapes=True, or {GIVE_MODEL}"
 NO_PRODUCTS = f"no operator of the traces is a product whose FLOPs its shapes give; {GIVE_MODEL}"
 COMPILED_BACKWARD = f"a compiled backward may contain recomputation that no range shows; {GIVE_MODEL}"
@@ -44,6 +45,8 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
     """Check the FLOPs of an imported run; None for a recorded run."""
     if not timeline.run.info.imported:
         return None
+    if timeline.run.logbook is not None:
+        return ShapesEvidence(executed_reason=ONLY_A_LIST, model_reason=None, rank_reason=None)
     if timeline.run.operations is not None:
         return ShapesEvidence(executed_reason=NO_FLOPS, model_reason=None, rank_reason=None)
     if timeline.of_host_traces:

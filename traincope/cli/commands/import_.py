@@ -184,8 +184,8 @@ def _describe(path: Path, table: ImportedTable) -> None:
 def _describe_logbook(path: Path, book: Logbook) -> None:
     interruptions = count(sum(each.count for each in book.interruptions), "interruption")
     print(f"{path}: {count(len(book.runs), 'run')}, {interruptions}, {count(len(book.progress), 'known step')}")
-    if book.num_notes:
-        print(f"  {count(book.num_notes, 'row')} of kind note: in no number")
+    if book.notes:
+        print(f"  {count(len(book.notes), 'row')} of kind note: in no number")
 
 
 def _described(arguments: argparse.Namespace) -> dict[str, float | str]:

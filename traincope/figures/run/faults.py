@@ -1,36 +1,66 @@
 """Faults and events on the clock of the run: a row per kind, faults in red, other events in grey."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from traincope.analysis import Fault
+from traincope.analysis import Analysis, Fault
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.clock import Clock, clock
+from traincope.figures.drawing.labels import label
 from traincope.figures.run.fault_markers import clock_axis, fault_markers
-from traincope.figures.run.goodput import MAX_ATTEMPTS
 from traincope.palette import GREY
-from traincope.store import Attempt
 from traincope.units import count
 
+MAX_BANDS = 40
 MAX_FAULTS = 2_000
 """Markers in the figure; faults take precedence over events, earlier over later ones."""
 
 
-def fault_timeline(
-    faults: Sequence[Fault], *, began_ns: int, end_ns: int, attempts: Sequence[Attempt] = ()
-) -> go.Figure:
-    """Faults and events between the job's begin and end. Several attempts are bands, with a row of their own."""
-    first = sorted(faults, key=lambda fault: (fault.is_mark, fault.at_ns))[:MAX_FAULTS]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A stretch in which the job ran: an attempt, or a run of a logbook."""
+
+    name: str
+    began_ns: int
+    ended_ns: int
+    text: str
+
+
+def bands_of(analysis: Analysis) -> tuple[Band, ...]:
+    """The attempts of a job with several, or the runs of a logbook; the latest ones."""
+    book, job = analysis.timeline.run.logbook, analysis.goodput
+    if book is not None:
+        bands = [
+            Band(name="", began_ns=run.start_ns, ended_ns=run.end_ns, text=f"run {run.label}") for run in book.runs
+        ]
+        return tuple(bands[-MAX_BANDS:])
+    attempts = () if job is None or len(job.attempts) < 2 else job.attempts
+    bands = [
+        Band(
+            name=str(attempt.number),
+            began_ns=attempt.began_ns,
+            ended_ns=attempt.last_ns,
+            text=f"attempt {attempt.number}: {count(attempt.num_steps, 'step')}",
+        )
+        for attempt in attempts
+    ]
+    return tuple(bands[-MAX_BANDS:])
+
+
+def fault_timeline(faults: Sequence[Fault], *, began_ns: int, end_ns: int, bands: Sequence[Band] = ()) -> go.Figure:
+    """Faults and events with a time between the job's begin and end, and bands with a row of their own."""
+    timed = [fault for fault in faults if fault.timed]
+    first = sorted(timed, key=lambda fault: (fault.is_mark, fault.at_ns))[:MAX_FAULTS]
     shown = sorted(first, key=lambda fault: fault.at_ns)
     kinds = list(dict.fromkeys(fault.kind for fault in shown))
     rows = [kind.value.replace("_", " ") for kind in kinds]
     on = clock(began_ns, end_ns)
     traces = fault_markers(shown, [kinds.index(fault.kind) for fault in shown], on=on)
-    bands = attempts[-MAX_ATTEMPTS:] if len(attempts) > 1 else ()
     if bands:
         traces.append(_named(bands, row=len(rows), on=on))
-        rows.append("attempt")
+        rows.append("attempt" if bands[0].name else "run")
     figure = canvas(
         traces,
         height=height_of(len(rows)),
@@ -38,23 +68,23 @@ def fault_timeline(
         yaxis=named_rows(rows),
         barmode="overlay",
     )
-    for attempt in bands:
-        x0, x1 = on.at(attempt.began_ns), on.at(attempt.last_ns)
+    for band in bands:
+        x0, x1 = on.at(band.began_ns), on.at(band.ended_ns)
         figure.add_vrect(x0=x0, x1=x1, fillcolor=GREY, opacity=0.15, line_width=0, layer="below")
     return figure
 
 
-def _named(attempts: Sequence[Attempt], *, row: int, on: Clock) -> go.Bar:
+def _named(bands: Sequence[Band], *, row: int, on: Clock) -> go.Bar:
     return go.Bar(
         orientation="h",
         showlegend=False,
-        y=[row] * len(attempts),
-        base=[on.at(attempt.began_ns) for attempt in attempts],
-        x=[on.length(attempt.last_ns - attempt.began_ns) for attempt in attempts],
+        y=[row] * len(bands),
+        base=[on.at(band.began_ns) for band in bands],
+        x=[on.length(band.ended_ns - band.began_ns) for band in bands],
         width=0.6,
         marker={"color": GREY},
-        text=[str(attempt.number) for attempt in attempts],
+        text=[label(band.name) for band in bands],
         textposition="inside",
-        customdata=[f"attempt {attempt.number}: {count(attempt.num_steps, 'step')}" for attempt in attempts],
+        customdata=[label(band.text) for band in bands],
         hovertemplate="%{customdata}<extra></extra>",
     )

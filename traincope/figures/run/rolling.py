@@ -10,8 +10,11 @@ from traincope.figures.drawing.clock import clock
 from traincope.palette import BLUE, GREEN
 
 
-def rolling_goodput(windows: Sequence[Rolling]) -> go.Figure:
-    """Percent of the time before each instant, one line per window. Needs at least one window."""
+def rolling_goodput(windows: Sequence[Rolling], *, of: str = "productive") -> go.Figure:
+    """Percent of the time before each instant, one line per window. Needs at least one window.
+
+    `of`: name of the share; a logbook knows the time in runs only.
+    """
     began_ns = min(window.ends_ns[0] - window.window_ns for window in windows)
     on = clock(began_ns, max(window.ends_ns[-1] for window in windows))
     lines = []
@@ -31,5 +34,5 @@ def rolling_goodput(windows: Sequence[Rolling]) -> go.Figure:
         lines,
         height=240,
         xaxis={"title": {"text": f"{on.unit} since the job began"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "productive, %"}, "range": [0, 100]},
+        yaxis={"title": {"text": f"{of}, %"}, "range": [0, 100]},
     )

@@ -15,6 +15,7 @@ from traincope.report.html.plots import templates
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
 from traincope.report.html.source import Source
+from traincope.report.text.sections.reliability import is_logbook
 
 NO_SCRIPT = "Figures need JavaScript. The tables hold every number."
 
@@ -27,7 +28,8 @@ def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None, pric
     """
     document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh)
     source = Source(analysis=analysis, document=document)
-    sections = [section(source) for section in ALL]
+    every = [section(source) for section in ALL]
+    sections = [section for section in every if section.missing is None] if is_logbook(document) else every
     plotly, page_script = script(), _asset("page.js")
     body = tag(
         "body",

@@ -111,6 +111,8 @@ class Fault(TypedDict):
     """True for a mark, which gives context to faults: a checkpoint, an evaluation, an event."""
     at_ns: int
     """Wall clock, ns since the epoch. For an end without a recorded time, the earliest possible time."""
+    timed: bool
+    """False for an entry of a logbook without a time; `at_ns` is then that of the entry before."""
     ranks: list[int]
     """Empty: the job as a whole."""
     step: int | None

@@ -363,7 +363,7 @@
       const [begin, end] = MOVES[event.key](...range());
       look(begin, end);
     } else if (/^[\[\]]$/.test(event.key)) {
-      const tabs = Array.from(document.querySelectorAll("#tabs a"));
+      const tabs = Array.from(document.querySelectorAll("#order a"));
       const at = tabs.findIndex((one) => one.classList.contains("here")) + (event.key === "]" ? 1 : -1);
       if (tabs[at]) {
         tabs[at].click();

@@ -19,23 +19,22 @@ from traincope.viewer.pages import (
 )
 from traincope.viewer.pages.page import Asked, Needs, Page
 
-PAGES: tuple[Page, ...] = (
-    verdict.PAGE,
-    ledger.PAGE,
-    timeline.PAGE,
-    pipeline.PAGE,
-    communication.PAGE,
-    critical_path.PAGE,
-    ranks.PAGE,
-    faults.PAGE,
-    memory.PAGE,
-    hardware.PAGE,
-    compare.PAGE,
-    workflow.PAGE,
-    plan.PAGE,
-    layout.PAGE,
-    explained.PAGE,
+TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
+    ("Verdict", (verdict.PAGE, explained.PAGE)),
+    ("Ledger", (ledger.PAGE, critical_path.PAGE)),
+    ("Timeline", (timeline.PAGE,)),
+    ("Ranks", (ranks.PAGE, workflow.PAGE)),
+    ("Communication and pipeline", (communication.PAGE, pipeline.PAGE)),
+    ("Faults", (faults.PAGE,)),
+    ("Memory and hardware", (memory.PAGE, hardware.PAGE)),
+    ("Plan and compare", (plan.PAGE, layout.PAGE, compare.PAGE)),
 )
-"""Pages in the order of the tabs; an address without a page opens the first."""
+"""The tabs in order, each with its pages; a tab opens its first."""
+PAGES: tuple[Page, ...] = tuple(page for _, pages in TABS for page in pages)
+"""All pages in order; an address without a page opens the first."""
+OF_A_LOGBOOK = (verdict.PAGE, explained.PAGE, faults.PAGE, plan.PAGE, layout.PAGE, compare.PAGE)
+"""Pages that have something to show of an imported list of runs."""
+WITHOUT_A_RUN = (plan.PAGE, layout.PAGE, explained.PAGE)
+"""Pages that need no run, the first one first."""
 
-__all__ = ["PAGES", "Asked", "Needs", "Page"]
+__all__ = ["OF_A_LOGBOOK", "PAGES", "TABS", "WITHOUT_A_RUN", "Asked", "Needs", "Page"]

@@ -7,11 +7,12 @@ from dash.development.base_component import Component
 
 from traincope.analysis import logged_samples
 from traincope.figures.drawing.time_axis import instant
-from traincope.figures.run.faults import fault_timeline
+from traincope.figures.run.faults import bands_of, fault_timeline
 from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.figures.run.rolling import rolling_goodput
 from traincope.figures.steps.loss_curves import logged_curves
-from traincope.report.text.sections.faults import step_of
+from traincope.report.text.sections.faults import date, step_of
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
@@ -29,14 +30,14 @@ def render(asked: Asked) -> Sequence[Component]:
         shown.append(hang_section(asked.document, view=asked.view, origin_ns=asked.tiles.header.origin_ns))
     if analysis.faults:
         began, ended = _began_ns(asked), max(fault.at_ns for fault in analysis.faults)
-        attempts = () if analysis.goodput is None else analysis.goodput.attempts
         end_ns = max(analysis.end_ns or ended, ended)
-        drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=end_ns, attempts=attempts))
+        drawn = asked.graph(fault_timeline(analysis.faults, began_ns=began, end_ns=end_ns, bands=bands_of(analysis)))
         shown.append(section("Faults and events", drawn, _table(asked)))
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
+    logbook = is_logbook(asked.document)
     if analysis.goodput is None:
-        shown.append(absent(UNKNOWN))
+        shown += [] if logbook else [absent(UNKNOWN)]
     else:
         shown.append(
             section(
@@ -44,14 +45,15 @@ def render(asked: Asked) -> Sequence[Component]:
             )
         )
     if analysis.reliability is not None and analysis.reliability.rolling:
-        drawn = asked.graph(rolling_goodput(analysis.reliability.rolling))
-        shown.append(section("Rolling goodput", drawn, note="productive share of the time before each instant"))
+        drawn = asked.graph(rolling_goodput(analysis.reliability.rolling, of="in runs" if logbook else "productive"))
+        title, share = ("Time in runs", "share in runs") if logbook else ("Rolling goodput", "productive share")
+        shown.append(section(title, drawn, note=f"{share} of the time before each instant"))
     samples = logged_samples(analysis.timeline)
     if samples:
         shown.append(
             section("Logged values", asked.graph(logged_curves(samples)), note="mean over the ranks that logged them")
         )
-    else:
+    elif not logbook:
         shown.append(absent("No values were logged. Call run.log(loss=...) in each step to see them here."))
     return shown
 
@@ -59,21 +61,25 @@ def render(asked: Asked) -> Sequence[Component]:
 def _began_ns(asked: Asked) -> int:
     """First record of the first attempt."""
     job = asked.analysis.goodput
-    began_ns: list[int] = [] if job is None else [attempt.began_ns for attempt in job.attempts]
+    began_ns = [] if job is None else [attempt.began_ns for attempt in job.attempts]
+    began_ns += [fault.at_ns for fault in asked.analysis.faults if fault.timed and asked.analysis.timeline.run.logbook]
     return min([*began_ns, asked.tiles.header.origin_ns])
 
 
 def _table(asked: Asked) -> Component:
     origin, began = asked.tiles.header.origin_ns, _began_ns(asked)
-    described = asked.document["run"]["attempt"]
+    described, logbook = asked.document["run"]["attempt"], is_logbook(asked.document)
     several = len({fault["attempt"] for fault in asked.document["faults"]}) > 1
     rows = []
     for fault in asked.document["faults"][:MAX_ROWS]:
         at, since = fault["at_ns"] - origin, instant(fault["at_ns"] - began, step_ns=1_000_000)
+        since = date(fault) if logbook else since
         timeline = asked.view.on("timeline", at=at, ranks=numbers(fault["ranks"][:8]) or None)
         rows.append(
             [
-                dcc.Link(since, href=timeline.address) if fault["attempt"] in (None, described) else since,
+                dcc.Link(since, href=timeline.address)
+                if not logbook and fault["attempt"] in (None, described)
+                else since,
                 *([str(fault["attempt"])] if several else []),
                 explained.link(asked.view, fault["kind"], fault["kind"].replace("_", " ")),
                 numbers(fault["ranks"], "rank") if fault["ranks"] else "the job",

@@ -10,6 +10,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document, Finding
 from traincope.report.text.sections.all_steps import error_notes
 from traincope.report.text.sections.loss_table import bound
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
@@ -52,6 +53,16 @@ def _waterfall(asked: Asked) -> list[Component]:
 
 def _tiles(asked: Asked) -> list[Component]:
     document = asked.document
+    if is_logbook(document):
+        return [
+            tile("interruptions", number(document, "reliability", "num_interruptions", form="count")),
+            tile("between two", number(document, "reliability", "mtbf", "ns", form="duration"), note="mean time"),
+            tile("in runs", number(document, "reliability", "running_ratio", form="share"), note="of the time"),
+            tile(
+                "goodput", number(document, "reliability", "productive_ratio", form="share"), note="of the job's time"
+            ),
+            tile("ranks", number(document, "run", "world_size", form="count")),
+        ]
     mfu = tile("MFU", number(document, "utilization", "mfu", form="share"))
     return [
         mfu,
@@ -87,10 +98,13 @@ def _links(asked: Asked, finding: Finding) -> list[Component | str]:
     """Links to the explanation, the steps and the ranks of a finding."""
     step = finding["steps"][0] if finding["steps"] else None
     ranks = numbers(finding["ranks"][:MAX_RANKS]) or None
+    explanation = explained.link(asked.view, finding["kind"], "explanation")
+    if is_logbook(asked.document):
+        return [explanation, " · ", dcc.Link("entries", href=asked.view.on("faults").address)]
     timeline = asked.view.on("timeline", step=step, ranks=ranks)
     title = f"timeline{f' of step {step}' if step is not None else ''}"
     return [
-        explained.link(asked.view, finding["kind"], "explanation"),
+        explanation,
         " · ",
         dcc.Link(title, href=timeline.address),
         " · ",
@@ -124,7 +138,7 @@ def _data_quality(asked: Asked) -> list[str]:
     if ledger is not None and ledger["run"] is not None:
         lines.extend(error_notes(ledger["run"]))
     reason = document["utilization"]["reason"]
-    if reason:
+    if reason and not is_logbook(document):
         lines.append(f"MFU unknown: {reason}")
     return [*lines, *recorder["problems"][:20]]
 

@@ -1,7 +1,7 @@
 """Faults section: every fault and event on the clock of the run, and in words."""
 
 from traincope.analysis import FaultKind
-from traincope.figures.run.faults import fault_timeline
+from traincope.figures.run.faults import bands_of, fault_timeline
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
@@ -9,7 +9,8 @@ from traincope.report.html.sections.explained import link
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
 from traincope.report.text.layout.forms import across_hosts
-from traincope.report.text.sections.faults import began_ns
+from traincope.report.text.sections.faults import began_ns, date
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers
 
 TITLE = "Faults"
@@ -38,9 +39,9 @@ def faults(source: Source) -> Section:
             plot(
                 fault_timeline(
                     source.analysis.faults,
-                    began_ns=began,
+                    began_ns=min([began, *(fault["at_ns"] for fault in data if fault["timed"])]),
                     end_ns=document["run"]["end"] or began,
-                    attempts=() if source.analysis.goodput is None else source.analysis.goodput.attempts,
+                    bands=bands_of(source.analysis),
                 ),
                 name="happened",
                 caption=f"Faults in red and other events in grey{apart}",
@@ -58,7 +59,7 @@ def faults(source: Source) -> Section:
 def _row(source: Source, at: int, fault: Fault, began: int) -> list[Html]:
     severe = not fault["mark"] and not fault["follows"] and fault["kind"] != FaultKind.NO_END
     return [
-        joined(duration(max(fault["at_ns"] - began, 0))),
+        joined(date(fault) if is_logbook(source.document) else duration(max(fault["at_ns"] - began, 0))),
         source.number("faults", at, "attempt", form="count"),
         source.number("faults", at, "step" if fault["training_step"] is None else "training_step", form="count"),
         joined(numbers(fault["ranks"]) or "all"),

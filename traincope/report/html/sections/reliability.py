@@ -8,6 +8,7 @@ from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Reliability
+from traincope.report.text.sections.reliability import is_logbook
 
 TITLE = "Reliability"
 UNKNOWN = "Interruptions are unknown: no attempt reached a step, or imported traces show a part of the job only."
@@ -19,8 +20,9 @@ def reliability(source: Source) -> Section:
         return Section(name="reliability", title=TITLE, missing=UNKNOWN)
     figure = []
     if data.rolling:
-        caption = "Productive share of the time before each instant"
-        figure = [plot(rolling_goodput(data.rolling), name="rolling", caption=caption)]
+        share, of = ("Share in runs", "in runs") if is_logbook(source.document) else ("Productive share", "productive")
+        caption = f"{share} of the time before each instant"
+        figure = [plot(rolling_goodput(data.rolling, of=of), name="rolling", caption=caption)]
     return Section(
         name="reliability",
         title=TITLE,

@@ -2,15 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from traincope.analysis import FaultKind
+from traincope.analysis.faults.logbooks import DAY, NO_TIME
 from traincope.palette import SEVERE
 from traincope.report.schema import Document, Fault
 from traincope.report.text.layout.lines import text
+from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers
 
 MAX_PER_KIND = 3
@@ -24,7 +27,7 @@ def faults(document: Document) -> Iterator[RenderableType] | None:
     listed = [fault for fault in document["faults"] if fault["kind"] != FaultKind.NO_END]
     if all(fault["mark"] for fault in listed):
         return None
-    return _section(listed, since_ns=began_ns(document))
+    return _section(listed, since_ns=None if is_logbook(document) else began_ns(document))
 
 
 def began_ns(document: Document) -> int:
@@ -33,15 +36,16 @@ def began_ns(document: Document) -> int:
     return min([document["run"]["start"], *(attempt["began"] for attempt in attempts)])
 
 
-def _section(listed: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
-    head = Text("FAULTS", style="bold")
+def _section(listed: Sequence[Fault], *, since_ns: int | None) -> Iterator[RenderableType]:
+    """`since_ns`: begin of the run. None: of a logbook, whose entries have dates, and are all shown."""
+    if since_ns is None:
+        yield _head("entries of the list, by time (UTC)")
+        yield _entries(listed)
+        return
     several = len({fault["attempt"] for fault in listed}) > 1
     of_the_training = "; steps as the training counts them" if counts_as_training(listed) else ""
-    yield head.append(f"  by time since the start of the run{of_the_training}", style="not bold dim")
-    rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("    after", *(["attempt"] if several else []), "step", "rank"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("", ratio=1)
+    yield _head(f"by time since the start of the run{of_the_training}")
+    rows = _table("    after", *(["attempt"] if several else []), "step", "rank")
     for fault in _chosen(listed):
         when = f"    {duration(max(fault['at_ns'] - since_ns, 0))}"
         attempt = [MISSING if fault["attempt"] is None else str(fault["attempt"])] if several else []
@@ -51,6 +55,39 @@ def _section(listed: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableTy
     for line in _omitted(listed):
         rows.add_row(*([""] * (4 if several else 3)), text(line), style="dim")
     yield rows
+
+
+def _head(order: str) -> Text:
+    return Text("FAULTS", style="bold").append(f"  {order}", style="not bold dim")
+
+
+def _table(*heads: str) -> Table:
+    rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in heads:
+        rows.add_column(name, justify="right", no_wrap=True)
+    rows.add_column("", ratio=1)
+    return rows
+
+
+def _entries(listed: Sequence[Fault]) -> Table:
+    rows = _table("    at")
+    rows.columns[0].justify = "left"
+    for fault in listed:
+        parts = [fault["what"], *(part for part in fault["evidence"].split("; ") if part not in ("", DAY, NO_TIME))]
+        rows.add_row(f"    {date(fault)}", text("; ".join(parts)), style="dim" if fault["mark"] else SEVERE)
+    return rows
+
+
+def date(fault: Fault) -> str:
+    """Day and minute of an entry of a logbook, as far as the list has them."""
+    moment = datetime.fromtimestamp(fault["at_ns"] / 1e9, tz=UTC)
+    return (
+        MISSING
+        if not fault["timed"]
+        else f"{moment:%Y-%m-%d}"
+        if DAY in fault["evidence"]
+        else f"{moment:%Y-%m-%d %H:%M}"
+    )
 
 
 def counts_as_training(listed: Sequence[Fault]) -> bool:
