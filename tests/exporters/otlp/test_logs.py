@@ -70,5 +70,14 @@ def test_the_severity_follows_the_kind_of_fault() -> None:
         *("data_fed_again", "data_skipped", "corrupted_state", "replicas_differ"),
     }
     assert {kind.value for kind, level in result.items() if level == "INFO"} == {
-        *("checkpoint", "evaluation", "power_capped", "ecc_corrected", "recorder_level", "requested_window", "event")
+        *(
+            "checkpoint",
+            "evaluation",
+            "power_capped",
+            "ecc_corrected",
+            "recorder_level",
+            "requested_window",
+            "event",
+            "note",
+        )
     }
