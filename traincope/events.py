@@ -72,6 +72,9 @@ LEFT = "exit"
 THREAD_ENDED = "thread ended"
 """Name of the event of an exception that ended another thread than the main one; details: `thread`, and its own."""
 
+BUSY_THREAD = "busy thread"
+"""Name of the event at another Python thread that computes; details: `thread`, `runs`, `busy_ns`, `of_ns`."""
+
 RECORDER_LEVEL = "recorder level"
 """Name of the event that records a change of the recorder's level; details: `was`, `level`, `why`."""
 

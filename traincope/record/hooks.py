@@ -18,6 +18,7 @@ from traincope.record.compute.scaler import GradientScaling
 from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
+from traincope.record.process.busy_threads import BusyThreads
 from traincope.record.process.exits import Exits
 from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.group_end import GroupEnd
@@ -66,6 +67,7 @@ def make_hooks() -> tuple[Hook, ...]:
         OutsideReader(),
         StackSampling(),
         ThreadUsage(),
+        BusyThreads(),
         Hardware(),
         Memory(phases),
         Modules(phases),

@@ -13,16 +13,20 @@ from traincope.analysis.verdict.losses.late_causes import (
     BALANCE_ATTENTION,
     BALANCE_TOKENS,
     LACKS_CORE,
+    OTHER_PROCESS,
     OWN_CODE,
     SLOW_CLOCKS,
     Evidence,
     late_cause,
 )
 from traincope.analysis.verdict.losses.straggler_findings import sampled_findings
-from traincope.events import Kind, Phase, Usage, Work
+from traincope.events import BUSY_THREAD, Kind, Phase, Usage, Work
 
 MS = 1_000_000
 STEP_NS = 91 * MS
+SAVER = 1
+"""Number of the details of an event."""
+SAVES = {"thread": "saver", "runs": "Saver.merge", "busy_ns": 900_000_000, "of_ns": 1_000_000_000}
 
 
 def counted(work: Mapping[Work, int]) -> list[Row]:
@@ -47,7 +51,9 @@ def waiting_for_cores(per_step_ns: int) -> list[Row]:
 def late(*, own: Sequence[Row] = (), others: Sequence[Row] = (), of: Phase = Phase.FORWARD) -> Analysis:
     """Rank 1 of 3 takes 90 instead of 60 ms."""
     work = [[60 * MS, 90 * MS, 60 * MS]] * ENOUGH
-    return analyze(timeline(*lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})))
+    ranks = lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})
+    ranks[1] = replace(ranks[1], details={SAVER: SAVES})
+    return analyze(timeline(*ranks))
 
 
 def cause(
@@ -131,6 +137,34 @@ def test_a_line_of_the_first_steps_may_take_longer_since(
     """The rank is late by 30 ms on average."""
     line = replace(slow_line(0), ns=ns, excess_ratio=excess_ratio)
     assert (cause(late(), line=line, early=early)[1] == OWN_CODE) is is_cause
+
+
+def beside_a_saver(*, cpu_ns: int) -> list[Row]:
+    """Readings of a training thread that runs `cpu_ns` a step, while another thread computes."""
+    usage = [row for row in waiting_for_cores(0) if row.name != Usage.CPU_TIME]
+    runs = [
+        Row(kind=Kind.USAGE, start_ns=at, end_ns=at, name=Usage.CPU_TIME, value=cpu_ns * (at // STEP_NS))
+        for at in range(0, ENOUGH * STEP_NS, 10 * STEP_NS)
+    ]
+    return [*usage, *runs, Row(kind=Kind.EVENT, start_ns=MS, end_ns=MS, name=BUSY_THREAD, group=SAVER)]
+
+
+def test_a_thread_that_holds_the_interpreter_is_named_before_the_line_at_which_its_rank_stands() -> None:
+    """The rank is late by 30 ms and runs 3 ms longer than the others."""
+    analysis = late(own=beside_a_saver(cpu_ns=43 * MS), others=waiting_for_cores(0))
+    evidence, advice = cause(analysis, line=slow_line(0))
+    assert evidence.startswith(
+        "in 27.0 ms of that, its training thread neither runs nor waits for a core, while its thread saver "
+        "(Saver.merge) computes 90.0 % of the time: in Python, only the thread that holds the GIL runs"
+    )
+    assert "train.py:31" in evidence
+    assert advice == OTHER_PROCESS
+
+
+@pytest.mark.parametrize("cpu_ns", [60 * MS, 70 * MS])
+def test_a_rank_that_runs_in_its_longer_time_is_not_stopped_by_another_thread(cpu_ns: int) -> None:
+    analysis = late(own=beside_a_saver(cpu_ns=cpu_ns), others=waiting_for_cores(0))
+    assert "GIL" not in cause(analysis)[0]
 
 
 def test_slow_clocks_come_last() -> None:

@@ -12,6 +12,7 @@ from traincope.analysis.confidence import HIGH
 from traincope.analysis.faults.anomalies.hardware import HARDWARE_EVENTS
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.events import (
+    BUSY_THREAD,
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,
     EXCEPTION,
@@ -50,11 +51,12 @@ KINDS = {
 SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
-        *(TENSOR_CENSUS, OUTSIDE_DDP, *HARDWARE_EVENTS),
+        *(TENSOR_CENSUS, OUTSIDE_DDP, BUSY_THREAD, *HARDWARE_EVENTS),
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are
-not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory and its gradients.
+not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory, its gradients and
+its lateness.
 """
 
 

@@ -10,12 +10,13 @@ from statistics import median
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.own_work import place
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
 from traincope.events import Work
 from traincope.timeline import Timeline
-from traincope.units import flops
+from traincope.units import flops, share
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
@@ -40,6 +41,10 @@ BALANCE_ATTENTION = (
     "or striped chunks, and batches by squared lengths"
 )
 OWN_CODE = "Let every rank do a part of this work, do it less often, or move it to another thread or process"
+OTHER_PROCESS = (
+    "Do the work of that thread in another process (multiprocessing; for asynchronous checkpoints "
+    "AsyncCheckpointerType.PROCESS), or in code that releases the GIL"
+)
 LACKS_CORE = "Find what else runs on its cores (`pidstat -t 1` on its host). Give each rank cores of its own"
 FEWER_THREADS = ", and no more threads than cores (OMP_NUM_THREADS)"
 LACKS_MEMORY = (
@@ -109,9 +114,9 @@ class LateCause:
 
 def _explains(code: SlowCode, straggler: Straggler, *, early: bool) -> bool:
     """True if the line takes enough of the lateness; `early`: or of that of the first steps, if it grew since."""
-    share = (code.ns - code.peers_ns) / max(straggler.late_ns, 1)
+    explained = (code.ns - code.peers_ns) / max(straggler.late_ns, 1)
     grew = early and code.excess_ratio is not None and code.excess_ratio >= SHARE
-    return share >= (EARLY_SHARE if grew else SHARE)
+    return explained >= (EARLY_SHARE if grew else SHARE)
 
 
 def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
@@ -190,6 +195,26 @@ def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     return LateCause(evidence=where(line), advice=OWN_CODE)
 
 
+def _other_thread(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """Another Python thread computes, and in most of its lateness the training thread neither runs nor lacks a core."""
+    usage, other = straggler.usage, busy_thread(evidence.timeline, straggler.rank)
+    if usage is None or usage.cpu_ns is None or usage.peers_cpu_ns is None or other is None:
+        return None
+    ran_ns = max(usage.cpu_ns - usage.peers_cpu_ns, 0.0)
+    waited_ns = max(usage.core_wait_ns - usage.peers_core_wait_ns, 0.0)
+    stopped_ns = straggler.late_ns - ran_ns - waited_ns
+    if stopped_ns < SHARE * straggler.late_ns:
+        return None
+    return LateCause(
+        evidence=(
+            f"in {stopped_ns / 1e6:.1f} ms of that, its training thread neither runs nor waits for a core, while its "
+            f"thread {other.name} ({other.runs}) computes {share(other.ratio)} of the time: in Python, only the thread "
+            "that holds the GIL runs"
+        ),
+        advice=OTHER_PROCESS,
+    )
+
+
 def _host(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """Cores or memory that its thread lacks, by the kernel's counts."""
     usage = straggler.usage
@@ -219,8 +244,15 @@ def _gpu(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     return None if clocks is None else LateCause(evidence=clocks, advice=SLOW_CLOCKS)
 
 
-CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (_more_work, _awaited, _own_code, _host, _gpu)
-"""The order of causes."""
+CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (
+    _more_work,
+    _awaited,
+    _other_thread,
+    _own_code,
+    _host,
+    _gpu,
+)
+"""The order of causes. A thread that waits for the GIL shows a line of its own, which is not to blame."""
 
 
 def _unknown(straggler: Straggler, evidence: Evidence, *, sampled: bool) -> LateCause:
