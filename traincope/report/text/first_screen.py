@@ -67,14 +67,15 @@ def real_faults(document: Document) -> list[Fault]:
 
 def _verdict(document: Document) -> Iterator[RenderableType]:
     """Faults, then findings."""
-    ledger, findings = document["ledger"], document["verdict"]
+    ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
     cost = None if ledger is None else ledger["cost"]
-    lines = verdict(findings[:MAX_FINDINGS], cost=cost, faults=document["faults"])
+    shown = MAX_FINDINGS - (len(faults) > MAX_FAULTS)  # the lines of many faults take the room of a finding
+    lines = verdict(findings[:shown], cost=cost, faults=document["faults"])
     yield next(lines)
-    yield from fault_lines(real_faults(document), since_ns=began_ns(document))
+    yield from fault_lines(faults, since_ns=began_ns(document))
     yield from lines
-    if len(findings) > MAX_FINDINGS:
-        yield text(f"    and {count(len(findings) - MAX_FINDINGS, 'more finding')} in the full report", style="dim")
+    if len(findings) > shown:
+        yield text(f"    and {count(len(findings) - shown, 'more finding')} in the full report", style="dim")
 
 
 def _without_small_terms(ledger: Ledger) -> Ledger:
