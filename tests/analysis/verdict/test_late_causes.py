@@ -211,3 +211,11 @@ def test_samples_name_a_rank_that_too_few_steps_with_detail_cannot_name(
         assert finding.evidence.startswith(
             "in steps 8 to 13 the others wait for rank 1, which does work that they do not do: its stacks show 30.0 ms"
         )
+
+
+def test_an_import_gets_no_advice_to_sample_it() -> None:
+    """It does not train."""
+    known = late(of=Phase.NONE).timeline
+    imported = replace(known.run, info=replace(known.run.info, imported=True))
+    _, advice = cause(analyze(replace(known, run=imported)))
+    assert "traincope profile" not in advice

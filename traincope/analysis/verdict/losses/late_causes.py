@@ -260,5 +260,6 @@ def _unknown(straggler: Straggler, evidence: Evidence, *, sampled: bool) -> Late
     if is_part(straggler.cause):
         advice = PARTS.get(straggler.cause, OTHER_PART)
     peers = evidence.peers(straggler.rank)
-    sample = "" if sampled or not peers else SAMPLE.format(rank=straggler.rank, peer=peers[0])
+    unasked = sampled or not peers or evidence.timeline.run.info.imported
+    sample = "" if unasked else SAMPLE.format(rank=straggler.rank, peer=peers[0])
     return LateCause(evidence=does, advice=sample + advice)
