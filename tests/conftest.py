@@ -16,6 +16,7 @@ import pytest
 from tests import leftovers
 from tests.cli.forked import SERVER
 from tests.distributed.ranks.pool import Pool
+from tests.faults.victims.victims import Victims
 from tests.processes import starts_processes
 from tests.seeds import VARIABLE
 
@@ -150,6 +151,14 @@ def two_ranks() -> Iterator[Pool]:
 def four_ranks() -> Iterator[Pool]:
     """Four processes in one gloo group."""
     yield from _pool(4)
+
+
+@pytest.fixture(scope="session")
+def victims() -> Iterator[Victims]:
+    """A starter of processes that suffer a fault, or need an interpreter of their own."""
+    started = Victims()
+    yield started
+    started.stop()
 
 
 def _pool(size: int) -> Iterator[Pool]:

@@ -28,15 +28,18 @@ from traincope.plan.layout.families import AMPERE, HOPPER, LEVEL, Family
 from traincope.plan.search.caveats import CHECKED, MEDIAN_ERROR_RATIO, P90_ERROR_RATIO, Checked
 from traincope.plan.search.clusters import ACCELERATORS
 
-PREDICTORS = [Predictor(training) for training in trainings()]
+
+@pytest.fixture(scope="module")
+def predictors() -> list[Predictor]:
+    return [Predictor(training) for training in trainings()]
 
 
 @pytest.mark.sweep
-def test_trainings_are_predicted_without_their_groups() -> None:
+def test_trainings_are_predicted_without_their_groups(predictors: list[Predictor]) -> None:
     """Within the errors and with the intervals that the answers state. Two published MFU got worse, by 6 points."""
     rows = []
     for family in shipped().values():
-        found = list(held_out(of_family(PREDICTORS, family), family))
+        found = list(held_out(of_family(predictors, family), family))
         known, foreign = known_software(found), [row for row in found if row.scheme == "source"]
         assert spread(known) == pytest.approx(family.spread, abs=0.003)
         assert spread(foreign) == pytest.approx(family.other_spread, abs=0.003)
@@ -54,17 +57,17 @@ def test_trainings_are_predicted_without_their_groups() -> None:
 
 
 @pytest.mark.parametrize("family", [AMPERE, HOPPER], ids=lambda family: family.name)
-def test_the_constants_are_those_of_the_fit(family: Family) -> None:
-    members = of_family(PREDICTORS, family)
+def test_the_constants_are_those_of_the_fit(family: Family, predictors: list[Predictor]) -> None:
+    members = of_family(predictors, family)
     fitted = fit(members, family, rounds=2)
     for name in NAMES:
         assert value(fitted, name) == pytest.approx(value(family, name), rel=0.02), name
     assert family.source.startswith(f"{len(members)} published trainings")
 
 
-def test_most_trainings_lie_in_the_interval_of_the_constants_fitted_on_them() -> None:
+def test_most_trainings_lie_in_the_interval_of_the_constants_fitted_on_them(predictors: list[Predictor]) -> None:
     for family in shipped().values():
-        errors = [abs(each.log_error(family)) for each in of_family(PREDICTORS, family)]
+        errors = [abs(each.log_error(family)) for each in of_family(predictors, family)]
         assert family.spread is not None
         assert np.mean([error <= family.spread for error in errors]) >= LEVEL - 0.05
 
@@ -75,12 +78,12 @@ def test_the_predicted_best_layout_of_a_set_is_nearly_the_measured_best() -> Non
     assert sum(each.loss <= 0.05 for each in found) / len(found) >= 0.8
 
 
-def test_no_row_of_the_fit_is_missing() -> None:
-    sources = Counter(each.training.source for each in PREDICTORS)
+def test_no_row_of_the_fit_is_missing(predictors: list[Predictor]) -> None:
+    sources = Counter(each.training.source for each in predictors)
     rows = list(csv.DictReader(LLM_FOUNDRY.read_text().splitlines()))
     assert sources["llm-foundry 2023"] == len(rows) == 65
-    names = {(each.training.source, each.training.name) for each in PREDICTORS}
-    assert len(names) == len(PREDICTORS) == CHECKED.trainings
+    names = {(each.training.source, each.training.name) for each in predictors}
+    assert len(names) == len(predictors) == CHECKED.trainings
 
 
 def test_more_rows_are_scored_and_not_fitted(tmp_path: Path) -> None:
@@ -101,8 +104,8 @@ def test_only_devices_of_the_trainings_have_an_interval() -> None:
     assert held == {"A100 80GB SXM", "H100 SXM"}
 
 
-def test_the_sizes_that_the_answer_names_are_those_of_the_trainings() -> None:
-    rows = [each.training for each in PREDICTORS]
+def test_the_sizes_that_the_answer_names_are_those_of_the_trainings(predictors: list[Predictor]) -> None:
+    rows = [each.training for each in predictors]
     layouts = [layout for training in rows for layout in training.layouts]
     assert (
         Checked(

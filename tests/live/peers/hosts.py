@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 PROGRAMS = ("unshare", "nsenter", "ip", "mount", "hostname")
@@ -36,6 +37,7 @@ exec sleep infinity
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep infinity"
 
 
+@cache
 def why_not() -> str:
     """Why this machine cannot make hosts; empty if it can."""
     if os.geteuid():

@@ -1,7 +1,5 @@
 """Boundaries of steps without `run.step()`: every way that trainings are written."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -14,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 import traincope
+from tests.faults.victims.victims import Victims
 from traincope.analysis import analyze
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.record.session.steps import NO_OPTIMIZER_AFTER
@@ -438,8 +437,8 @@ def train_without_optimizer(directory: str) -> None:
                 next(iterations)
 
 
-def test_without_an_optimizer_the_weights_show_the_steps(tmp_path: Path) -> None:
-    in_process(train_without_optimizer, tmp_path)
+def test_without_an_optimizer_the_weights_show_the_steps(tmp_path: Path, victims: Victims) -> None:
+    assert victims.train(train_without_optimizer, tmp_path).code == 0
     for way in ("ended", *WITHOUT_OPTIMIZER):
         assert recorded_steps(tmp_path / way) == [(number, Flag.GUESSED) for number in range(5)], way
 
@@ -452,16 +451,10 @@ def train_doubtful(directory: str) -> None:
                 next(iterations)
 
 
-def test_steps_that_the_weights_do_not_show_for_certain_say_so(tmp_path: Path) -> None:
-    in_process(train_doubtful, tmp_path)
+def test_steps_that_the_weights_do_not_show_for_certain_say_so(tmp_path: Path, victims: Victims) -> None:
+    assert victims.train(train_doubtful, tmp_path).code == 0
     for way, (_, flags) in DOUBTFUL.items():
         assert recorded_steps(tmp_path / way) == list(enumerate(flags)), way
-
-
-def in_process(train: Callable[[str], None], path: Path) -> None:
-    """Train in a process of its own: this one may hold optimizers of other tests."""
-    words = f"from {__name__} import {train.__name__}; {train.__name__}({str(path)!r})"
-    subprocess.run([sys.executable, "-c", words], check=True)
 
 
 def train_unseen(directory: str) -> None:
@@ -482,8 +475,10 @@ def train_unseen(directory: str) -> None:
                 weight = (weight - 0.1 * gradient).detach().requires_grad_()
 
 
-def test_without_a_sign_of_an_update_backward_calls_count_after_a_while_and_say_so(tmp_path: Path) -> None:
-    in_process(train_unseen, tmp_path)
+def test_without_a_sign_of_an_update_backward_calls_count_after_a_while_and_say_so(
+    tmp_path: Path, victims: Victims
+) -> None:
+    assert victims.train(train_unseen, tmp_path).code == 0
     counted = Flag.GUESSED | Flag.BY_BACKWARD
     for way in ("module", "matrix"):
         assert recorded_steps(tmp_path / way) == [(number, counted) for number in range(5)]
