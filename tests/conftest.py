@@ -40,8 +40,6 @@ if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it
 
 POOLS = "pools"
 """All tests with a pool of ranks. One worker runs them, because each worker would start ranks of its own."""
-LONGEST = (POOLS, "browser", "cli/launch", "cli/commands", "live/peers", "record/session", "score/reports", "faults")
-"""Groups of tests that take longest. Begun last, one of them would keep a single worker busy at the end."""
 
 
 @cache
@@ -67,8 +65,19 @@ if importlib.util.find_spec("xdist"):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest groups: pytest-xdist distributes them in this order."""
-    items.sort(key=lambda item: LONGEST.index(name) if (name := group(item.path)) in LONGEST else len(LONGEST))
+    """Begin with the pools, because pytest-xdist distributes groups in this order, and none takes longer.
+
+    The folders at the end of the alphabet take a few seconds each: all workers end together.
+    """
+    items.sort(key=lambda item: group(item.path) != POOLS)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the ranks after the last test with a pool: threads of their groups would take a tenth of a core."""
+    if group(item.path) == POOLS and nextitem is not None and group(nextitem.path) != POOLS:
+        for pool in _pools.values():
+            pool.stop()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,15 +162,18 @@ def four_ranks() -> Iterator[Pool]:
     yield from _pool(4)
 
 
+_pools: dict[int, Pool] = {}
+
+
+def _pool(size: int) -> Iterator[Pool]:
+    pool = _pools[size] = Pool(size)
+    yield pool
+    pool.stop()
+
+
 @pytest.fixture(scope="session")
 def victims() -> Iterator[Victims]:
     """A starter of processes that suffer a fault, or need an interpreter of their own."""
     started = Victims()
     yield started
     started.stop()
-
-
-def _pool(size: int) -> Iterator[Pool]:
-    pool = Pool(size)
-    yield pool
-    pool.stop()

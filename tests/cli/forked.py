@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 
-STARTING_SECONDS = 150.0
+STARTING_SECONDS = 250.0
 MESSAGE_BYTES = 1 << 20
 READY = b"ready"
 

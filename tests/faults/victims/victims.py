@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TIMEOUT_SECONDS = 100.0
+TIMEOUT_SECONDS, STARTING_SECONDS = 100.0, 250.0
+"""Time for a process to end, and for the server to import torch on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Victims:
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Ended:
         """Call a module's function in a process of its own, and wait for the process to end."""
@@ -50,7 +52,7 @@ class Victims:
         if self._server is None:
             command = [sys.executable, "-m", "tests.faults.victims.server"]
             self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-            assert self._answer() == b"ready"
+            assert self._answer(within_seconds=STARTING_SECONDS) == b"ready"
         directory = Path(tempfile.mkdtemp(prefix="traincope-victim-"))
         request = {
             "module": function.__module__,
@@ -65,6 +67,7 @@ class Victims:
         return directory, self._pid
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        assert self._pid is not None
         os.kill(self._pid, number)
 
     def ended(self, directory: Path) -> Ended:
@@ -87,16 +90,17 @@ class Victims:
             self._server.stdout.close()
             self._server = None
 
-    def _answer(self) -> bytes:
+    def _answer(self, *, within_seconds: float | None = None) -> bytes:
         """Return the server's next line. A child that hangs is killed, and the test fails."""
         assert self._server is not None
         assert self._server.stdout is not None
         pipe, line = self._server.stdout.fileno(), b""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + (within_seconds or TIMEOUT_SECONDS)
         while not line.endswith(b"\n"):
             if not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
-                with suppress(ProcessLookupError):
-                    self.kill()
+                if self._pid is not None:
+                    with suppress(ProcessLookupError):
+                        self.kill()
                 self._server.kill()
                 self._server.wait()
                 self._server = None
