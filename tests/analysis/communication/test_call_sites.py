@@ -31,9 +31,9 @@ def one_step(number: int, *, first_gather: int) -> list[Row]:
     ]
 
 
-def records(number: int, *, first_gather: int) -> RankRecords:
-    """Record the warm-up and one counted step."""
-    rows = [row for at in (0, 1) for row in one_step(at, first_gather=first_gather)]
+def records(number: int, *, first_gather: int, counted: int = 1) -> RankRecords:
+    """Record the warm-up and the counted steps."""
+    rows = [row for at in range(counted + 1) for row in one_step(at, first_gather=first_gather)]
     return rank(number, *rows, groups=[group("fsdp", 0, 1)])
 
 
@@ -52,6 +52,25 @@ def test_the_place_of_a_call_is_the_innermost_block_also_without_a_wait() -> Non
     (all_gather,) = result.comm
     sums = [sum(ns) for ns in zip(*(call[3:] for call in all_calls(result.calls)), strict=True)]
     assert sums == [all_gather.transfer_ns, all_gather.wait_ns, all_gather.exposed_ns]
+
+
+def test_a_place_has_the_sums_of_all_its_calls() -> None:
+    """Two steps: twice as long as one, and twice as many bytes, messages and visits."""
+    once, twice = (
+        analyze(timeline(*(records(number, first_gather=10 + 4 * number, counted=counted) for number in (0, 1))))
+        for counted in (1, 2)
+    )
+    assert {call[:3]: call[3:] for call in all_calls(twice.calls)} == {
+        call[:3]: tuple(2 * ns for ns in call[3:]) for call in all_calls(once.calls)
+    }
+    one, two = (next(sent for sent in each.calls[0].messages if sent.phase is Phase.FORWARD) for each in (once, twice))
+    assert one.num_messages == one.visits == 1
+    assert two == one._replace(
+        num_messages=2,
+        num_bytes=2 * one.num_bytes,
+        visits=2,
+        **{name: 2 * getattr(one, name) for name in ("transfer_ns", "wait_ns", "exposed_ns")},
+    )
 
 
 def test_the_place_without_blocks_is_a_phase_or_action_of_the_calling_or_training_thread() -> None:
