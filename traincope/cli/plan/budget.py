@@ -8,7 +8,7 @@ from rich.text import Text
 
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.layout import add_numbers, precision
-from traincope.cli.plan.model_shape import MODELS, require_positive
+from traincope.cli.plan.model_shape import MODELS, model_size, require_positive
 from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import ZERO_STAGES
@@ -61,7 +61,7 @@ class PlanBudget:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         model = parser.add_mutually_exclusive_group(required=True)
-        model.add_argument("--parameters", type=quantity, metavar="X", help="number of parameters, e.g. 70e9")
+        model.add_argument("--parameters", type=model_size, metavar="X", help="number of parameters, e.g. 70e9 or 70B")
         model.add_argument("--model", metavar="MODEL", help=MODELS)
         parser.add_argument(
             "--dp", type=whole, default=1, metavar="N", help="ranks over which ZeRO splits the states (default: 1)"

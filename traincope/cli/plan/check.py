@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from traincope.cli.answers import add_format, print_answer
-from traincope.cli.plan.model_shape import require_positive
+from traincope.cli.plan.model_shape import MODELS, add_named_model, named_model, require_positive
 from traincope.cli.plan.search.site import add_cluster, add_job, site
 from traincope.cli.quantities import whole
 from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
@@ -22,7 +22,6 @@ from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, i
 from traincope.plan.check.readers.torchtitan import is_torchtitan, python_tables, read_torchtitan
 from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.job import outcome
 from traincope.report.text.layout.lines import Trimmed, indented
@@ -78,11 +77,7 @@ class PlanCheck:
             help="TOML of `traincope train` or torchtitan, a function of torchtitan's Python (FILE.py:NAME), JSON of "
             "DeepSpeed, or a script or YAML with Megatron-LM's arguments",
         )
-        parser.add_argument(
-            "--model",
-            metavar="MODEL",
-            help=f"model of a plan that does not give its shapes: {', '.join(PRESETS)}, config.json or .toml",
-        )
+        add_named_model(parser, help=f"model of a plan that does not give its shapes: {MODELS}")
         parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence of --model")
         parser.add_argument(
             "--vocab", type=whole, metavar="N", help="size of the vocabulary, if the plan's tokenizer decides it"
@@ -100,7 +95,7 @@ class PlanCheck:
     def run(self, arguments: argparse.Namespace) -> int:
         """Print the broken rules. The exit code is 0, or BROKEN_RULE if one is as severe as `--fail-on`."""
         require_positive(arguments, "gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", "seq", "vocab")
-        shape = None if arguments.model is None else read_model(arguments.model, sequence=arguments.seq)
+        shape = None if arguments.model is None else named_model(arguments.model, sequence=arguments.seq)
         plan = read_plan(arguments.plan, shape=shape, gpus=arguments.gpus, vocabulary=arguments.vocab)
         if arguments.vocab is not None and (shape is not None or plan.framework != MEGATRON):
             raise UsageError(

@@ -83,13 +83,14 @@ class PlanFlops:
 
     def run(self, arguments: argparse.Namespace) -> int:
         require_positive(arguments, "batch", "gpus", "peak_tflops", "iteration_seconds")
-        answer = _rated(_step(arguments), transformer(arguments), arguments)
+        shape = transformer(arguments)
+        answer = _rated(_step(shape, arguments), shape, arguments)
         print_answer(answer, _show, format=arguments.format)
         return 0
 
 
-def _step(arguments: argparse.Namespace) -> StepFlops:
-    shape, recompute = transformer(arguments), Recompute(arguments.recompute)
+def _step(shape: Transformer, arguments: argparse.Namespace) -> StepFlops:
+    recompute = Recompute(arguments.recompute)
     if arguments.convention == KORTHIKANTI:
         return step_flops(
             shape,

@@ -1,12 +1,15 @@
 """Arguments of a model: the shapes of a transformer."""
 
 import argparse
+import sys
 from dataclasses import replace
 
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
+from traincope.plan.model.sizes import parameters_of
 from traincope.plan.model.sources import PRESETS, read_model
 from traincope.plan.model.transformer import Experts, Transformer
+from traincope.printable import printable
 
 REQUIRED = (
     ("layers", "transformer blocks"),
@@ -35,7 +38,7 @@ EXPERT_SHAPES = ("experts", "expert_ffn", "top_k", "shared_experts", "dense_laye
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model", "give --model, or its shapes; a shape replaces that of the model")
-    model.add_argument("--model", metavar="MODEL", help=MODELS)
+    add_named_model(model)
     for name, help_ in REQUIRED:
         model.add_argument(f"--{name}", type=whole, metavar="N", help=help_)
     for name, help_ in OPTIONAL:
@@ -44,10 +47,50 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--untied", action="store_true", help="the output layer has its own matrix, not the embedding's")
 
 
+def add_named_model(parser: argparse._ActionsContainer, *, required: bool = False, help: str = MODELS) -> None:
+    """Add `--model` and `--parameters`, of which one may be given. `named_model` reads both."""
+    either = parser.add_mutually_exclusive_group(required=required)
+    either.add_argument("--model", metavar="MODEL", help=help)
+    either.add_argument(
+        "--parameters",
+        dest="model",
+        type=_size,
+        metavar="X",
+        help="a number of parameters instead, e.g. 70e9 or 70B; the shape is assumed, and standard error names it",
+    )
+
+
+def named_model(source: str, *, sequence: int | None) -> Transformer:
+    """The model of `--model` or `--parameters`. Standard error has an assumed shape. Raises as `read_model`."""
+    shape = read_model(source, sequence=sequence)
+    if parameters_of(source) is not None:
+        print(
+            f"assumed shape of {shape.parameters:,} parameters: --layers {shape.layers} --hidden {shape.hidden} "
+            f"--heads {shape.heads} --ffn {shape.ffn} --vocab {shape.vocabulary} --seq {shape.sequence}"
+            + (f" --kv-heads {shape.kv_heads} --gated-mlp --untied" if shape.gated_mlp else ""),
+            file=sys.stderr,
+        )
+    return shape
+
+
+def model_size(text: str) -> int:
+    """The number of parameters. Raises ArgumentTypeError for any other text."""
+    number = parameters_of(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{printable(text)} is not a number of parameters, e.g. 70e9 or 70B")
+    return number
+
+
+def _size(text: str) -> str:
+    """The text of a number of parameters, as `--model` takes it too."""
+    model_size(text)
+    return text
+
+
 def transformer(arguments: argparse.Namespace) -> Transformer:
     """Build the model's shapes. Raises UsageError for missing or impossible shapes, and as `read_model`."""
     if arguments.model is not None:
-        return _changed(read_model(arguments.model, sequence=arguments.seq), arguments)
+        return _changed(named_model(arguments.model, sequence=arguments.seq), arguments)
     missing = [f"--{name}" for name, _ in REQUIRED if getattr(arguments, name) is None]
     if missing:
         raise UsageError(f"the model's shapes lack {', '.join(missing)}; give them, or a model: --model {FIRST_MODEL}")

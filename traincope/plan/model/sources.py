@@ -1,4 +1,5 @@
-"""Shapes of a model by the name of a preset, by a config.json of Hugging Face's transformers, or by a TOML file.
+"""Shapes of a model by the name of a preset, a config.json of Hugging Face's transformers, a TOML file, or a number of
+parameters (`sizes.py`).
 
 A TOML file has the fields of `Transformer` as keys, and those of `Experts` in a table `[experts]`.
 """
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from traincope.errors import UsageError
 from traincope.plan.model.configurations import shape_of_config
+from traincope.plan.model.sizes import parameters_of, shape_of_size
 from traincope.plan.model.transformer import Experts, Transformer
 
 
@@ -83,11 +85,16 @@ def read_model(source: str, *, sequence: int | None = None) -> Transformer:
             raise UsageError(f"{source} does not state the tokens per sequence of the training; give --seq")
         shape = PRESETS.get(source) or shape_of_config(_read(source, json.loads), source=source, sequence=sequence)
         return replace(shape, sequence=sequence)
+    if (parameters := parameters_of(source)) is not None:
+        return shape_of_size(parameters, sequence=sequence)
     if source.endswith(".toml"):
         return _by_table(source, _read(source, tomllib.loads), sequence=sequence)
     near = [name for name in PRESETS if source.lower() in name] or get_close_matches(source.lower(), PRESETS, n=1)
     meant = f"did you mean {near[0]}? Give" if near else "give"
-    raise UsageError(f"{source} is not a model; {meant} a config.json, a .toml file, or one of {', '.join(PRESETS)}")
+    raise UsageError(
+        f"{source} is not a model; {meant} a config.json, a .toml file, a number of parameters such as 70e9, or one of "
+        f"{', '.join(PRESETS)}"
+    )
 
 
 def _read(source: str, parse: Callable[[str], Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from traincope.cli.answers import print_answer, write_answer
-from traincope.cli.plan.model_shape import MODELS
+from traincope.cli.plan.model_shape import add_named_model, named_model
 from traincope.cli.plan.search.site import add_cluster, add_job
 from traincope.cli.plan.search.text import show, show_explained
 from traincope.cli.quantities import whole
@@ -26,12 +26,7 @@ class PlanSearch:
     example = "traincope plan search --model llama3-70b --seq 8192 --gpu h100 --gpus 512 --batch 1024"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--model",
-            required=True,
-            metavar="MODEL",
-            help=MODELS,
-        )
+        add_named_model(parser, required=True)
         parser.add_argument("--seq", type=whole, metavar="N", help="tokens per sequence (default: as the model states)")
         parser.add_argument("--batch", type=whole, required=True, metavar="N", help="sequences per step, over all GPUs")
         add_cluster(parser.add_argument_group("cluster"))
@@ -61,6 +56,7 @@ class PlanSearch:
 
     def run(self, arguments: argparse.Namespace) -> int:
         question = Question(**{each.name: getattr(arguments, each.name) for each in fields(Question)})
+        named_model(question.model, sequence=question.seq)
         rates = None if question.like is None else _rates(Path(question.like))
         found = find(question, engine=arguments.emit is not None, rates=rates)
         answer = answer_to(question, found, rates=rates)
