@@ -80,6 +80,7 @@ class Training:
     losses: list[str] = field(default_factory=list)
     pending: list[tuple[Any, torch.Tensor]] = field(default_factory=list)
     """Works that are waited for later, and their tensors."""
+    is_compiled: bool = False
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -126,6 +127,7 @@ class Training:
             if draw.random() < 0.2:
                 layer.register_forward_hook(lambda _module, _args, result: result * 2)
         if draw.random() < 0.15:
+            self.is_compiled = True
             model[0].compile(backend=draw.choice(["eager", "aot_eager"]))
         return model
 
@@ -135,7 +137,7 @@ class Training:
         if how == "ddp":
             ddp = DistributedDataParallel(
                 model,
-                bucket_cap_mb=self.draw.choice([1e-5, 25]),
+                bucket_cap_mb=25 if self.is_compiled else self.draw.choice([1e-5, 25]),  # DDP refuses the small ones
                 find_unused_parameters=self.draw.random() < 0.3,
                 gradient_as_bucket_view=self.draw.random() < 0.5,
                 broadcast_buffers=self.draw.random() < 0.5,
@@ -368,7 +370,9 @@ def main() -> int:
     first = secrets.randbelow(1_000_000_000) if options.seed is None else options.seed
     pool, different = Pool(2), 0
     with tempfile.TemporaryDirectory(prefix="random-trainings-") as folder:
-        for seed in range(first, first + options.programs):
+        for number, seed in enumerate(range(first, first + options.programs)):
+            if number and not number % 100:
+                print(f"{number} programs", flush=True)
             for line in differences(pool, seed, f"{folder}/{seed}"):
                 print(line)
                 different += 1
