@@ -75,7 +75,7 @@ FACTS: dict[str, tuple[int, Callable[[], int]]] = {
     r"gains of (\w+) changes": (1, lambda: len(CHANGES)),
     r"settings, (\d+) findings\)": (1, lambda: len(CURES)),
     r"(\d+) kinds of call over NCCL": (2, lambda: len(CALLS)),
-    r"(?:[Aa]fter|blocks) \(?(\d+) steps": (3, lambda: FIRST_BLOCKS * BLOCK_STEPS),
+    r"(?:After|blocks) \(?(\d+) steps|between steps, after (\d+) steps": (3, lambda: FIRST_BLOCKS * BLOCK_STEPS),
     r"job that hangs[^|\n]{,60}with exit code (\d+)": (4, lambda: HangError.exit_code),
     r"rest is imported, and the exit code is (\d+)": (1, lambda: LEFT_OUT),
     r"The exit code is (\d+) if a problem": (1, lambda: BROKEN_RULE),
