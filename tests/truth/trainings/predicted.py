@@ -30,6 +30,7 @@ from tests.truth.trainings.training import WIDTH, Layer
 from tests.truth.trainings.what_if import FULL, NAMED, Effect, run
 from tests.truth.trainings.workloads import MS, Workload
 from traincope.analysis import parse_settings, predict_settings
+from traincope.errors import UsageError
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.orders import Shape
 
@@ -192,18 +193,32 @@ def _middle(effects: Sequence[Effect]) -> Effect:
 
 
 def row(change: Change, before: Effect, after: Effect) -> Row:
-    """The row of a change; it misses if the gains differ by more than both tolerances."""
+    """The row of a change; it misses if the gains differ by more than both tolerances, or if no gain is predicted."""
     settings = parse_settings(change.expression)
     assert settings is not None, change.expression
-    prediction = predict_settings(before.analysis, settings)
+    true_ns = before.step_ns - after.step_ns
+    truth = f"{_gain(true_ns)} of {before.step_ns / 1e6:.0f} ms"
+    try:
+        prediction = predict_settings(before.analysis, settings)
+    except UsageError as refusal:
+        print(f"{change.title}: {refusal}", file=sys.stderr)
+        return Row(
+            part="predicted",
+            case=change.title,
+            quantity=change.expression,
+            truth=truth,
+            measured="refused",
+            noise=f"{max(before.noise, after.noise):.2%}",
+            holds=False,
+        )
     assert prediction.reason is None, prediction.reason
-    predicted_ns, true_ns = prediction.step_ns - prediction.predicted_ns, before.step_ns - after.step_ns
+    predicted_ns = prediction.step_ns - prediction.predicted_ns
     error_ns = predicted_ns - true_ns
     return Row(
         part="predicted",
         case=change.title,
         quantity=change.expression,
-        truth=f"{_gain(true_ns)} of {before.step_ns / 1e6:.0f} ms",
+        truth=truth,
         measured=f"{_gain(predicted_ns)} of {prediction.step_ns / 1e6:.0f} ms",
         error=f"{error_ns / true_ns:+.1%}",
         noise=f"{max(before.noise, after.noise):.2%}",

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks.pool import Pool
+from tests.truth.trainings.on_paper import recorded
+from tests.truth.trainings.predicted import Change, row
 from tests.truth.trainings.what_if import NAMED, WITHIN, Effect, error, question, run
 from tests.truth.trainings.workloads import MS, Workload
+from traincope.analysis import analyze
 
 LATE = NAMED["ddp: slow link, rank 0 late"]
 NORMAL = question(LATE, "rank0.unattributed=0", late_ns=(0,))
@@ -46,3 +49,12 @@ def test_without_the_late_rank_a_step_takes_the_predicted_time(two_ranks: Pool, 
     assert isinstance(NORMAL.actual, Workload)
     asked = quiet(two_ranks, LATE, tmp_path / "asked")
     assert list(misses(asked, quiet(two_ranks, NORMAL.actual, tmp_path / "really"))) == []
+
+
+def test_a_gain_that_is_not_predicted_is_a_missed_row() -> None:
+    """Sleeping ranks without messages show no law of their links."""
+    training = NAMED["ddp: even"]
+    known = Effect(analyze(recorded(training, steps=4)), 0.0, disturbed=False)
+    change = Change(title="other dp", before=training, expression="dp=4", after=training)
+    refused = row(change, known, known)
+    assert (refused.measured, refused.holds) == ("refused", False)
