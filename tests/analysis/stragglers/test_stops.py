@@ -8,17 +8,24 @@ import pytest
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.stragglers.stops import Stops, stops
-from traincope.events import Phase
+from traincope.events import BUSY_THREAD, Kind, Phase
 
 WORK, SEND = 60, 10
 
 
 def stopping(
-    of: Phase, stop_ns: Mapping[tuple[int, int], int], *, steps: int = 41, num_ranks: int = 3, joined: bool = True
+    of: Phase,
+    stop_ns: Mapping[tuple[int, int], int],
+    *,
+    steps: int = 41,
+    num_ranks: int = 3,
+    joined: bool = True,
+    busy: Mapping[str, object] | None = None,
 ) -> Analysis:
     """Analyse ranks that compute for WORK and reduce for SEND in each step, and then may stop.
 
-    `stop_ns`: (step, rank) -> ns. A rank that does not stop begins its next step. `joined`: it waits there.
+    `stop_ns`: (step, rank) -> ns. A rank that does not stop begins its next step. `joined`: it waits there. `busy`:
+    another thread of rank 0.
     """
     begin, rows = [0] * num_ranks, [list[Row]() for _ in range(num_ranks)]
     for number in range(steps):
@@ -34,7 +41,11 @@ def stopping(
                 rows[at].append(replace(stopped, name="save checkpoint") if of is Phase.CHECKPOINT_STALL else stopped)
             begin[at] = end
     everyone = group("dp", *range(num_ranks))
-    return analyze(timeline(*(rank(at, *own, groups=[everyone], coords={"dp": at}) for at, own in enumerate(rows))))
+    if busy is not None:
+        rows[0].append(Row(kind=Kind.EVENT, start_ns=1, end_ns=1, name=BUSY_THREAD, group=1))
+    ranks = [rank(at, *own, groups=[everyone], coords={"dp": at}) for at, own in enumerate(rows)]
+    ranks[0] = replace(ranks[0], details={} if busy is None else {1: busy})
+    return analyze(timeline(*ranks))
 
 
 def stops_of(analysis: Analysis, term: str) -> Stops:
@@ -80,6 +91,15 @@ def test_work_of_one_rank_that_no_probe_covers_is_found_if_it_is_long() -> None:
     assert not [each for each in findings if each.kind in ("exposed_wait", "unattributed")]
     short = {(number, at): 30 for number in range(0, 41, 4) for at in (0,)}
     assert not [each for each in stopping(Phase.NONE, short).verdict if each.kind == "straggler"]
+
+
+def test_a_thread_that_computes_beside_work_that_no_probe_covers_is_named() -> None:
+    busy = {"thread": "saver", "runs": "Saver.merge", "busy_ns": 21, "training_ns": 10}
+    finding = next(each for each in stopping(Phase.NONE, EVERY_TENTH, busy=busy).verdict if each.kind == "straggler")
+    assert finding.evidence.endswith(
+        "; its thread saver (Saver.merge) computes 2.1 times as long, and may hold the GIL then"
+    )
+    assert finding.advice.startswith("Do the work of that thread in another process")
 
 
 def test_evaluation_of_one_rank_costs_what_the_others_wait() -> None:

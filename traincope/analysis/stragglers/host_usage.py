@@ -54,24 +54,28 @@ class BusyThread:
     runs: str
     """Qualified name of its function."""
     ratio: float
-    """Part of the time in which it computed, where it was looked at."""
+    """Its CPU time relative to the training thread's, where it was looked at."""
+
+    @property
+    def phrase(self) -> str:
+        return f"its thread {self.name} ({self.runs}) computes {self.ratio:.1f} times as long"
 
 
 def busy_thread(timeline: Timeline, rank: int) -> BusyThread | None:
     """Return the thread of a rank that computed longest, besides the training thread. None if none was seen."""
     records = next(each for each in timeline.run.ranks if each.rank == rank)
     events = records.thread("main")
-    busy_ns, of_ns = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    busy_ns, training_ns = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for event in events[events["kind"] == Kind.EVENT]:
         details = records.details.get(int(event["group"]), {})
         if records.name(int(event["name"])) == BUSY_THREAD and isinstance(details.get("busy_ns"), int):
             thread = str(details.get("thread", "")), str(details.get("runs", ""))
             busy_ns[thread] += details["busy_ns"]
-            of_ns[thread] += int(details.get("of_ns", 0))
+            training_ns[thread] += int(details.get("training_ns", 0))
     if not busy_ns:
         return None
     thread, longest_ns = busy_ns.most_common(1)[0]
-    return BusyThread(name=thread[0], runs=thread[1], ratio=longest_ns / max(of_ns[thread], 1))
+    return BusyThread(name=thread[0], runs=thread[1], ratio=longest_ns / max(training_ns[thread], 1))
 
 
 def host_usage(

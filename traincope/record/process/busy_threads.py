@@ -15,8 +15,10 @@ from traincope.record.process.host_limits import read_counts
 from traincope.record.session.recorder import Recorder
 
 SCHEDULER = "/proc/self/task/{}/schedstat"
-SHARE = 0.3
-"""Smallest part of the time in which a thread computes that is recorded."""
+SHARE = 0.05
+"""Smallest part of the time in which a thread computes that is recorded: other processes may take most of the cores."""
+OF_TRAINING = 0.5
+"""Smallest CPU time of a thread that is recorded, relative to the training thread's."""
 INTERVAL_NS = 500_000_000
 """Least time between two looks."""
 MAX_THREADS = 64
@@ -33,7 +35,7 @@ class BusyThreads:
     level = 0
 
     def __init__(self) -> None:
-        self._looked_ns = self._others_ns = 0
+        self._looked_ns = self._others_ns = self._training_ns = 0
         self._ran_ns: dict[int, int] = {}
         """Native number of each Python thread -> its CPU time at the last look; empty if nothing computed before."""
         self._events_left = MAX_EVENTS
@@ -48,13 +50,15 @@ class BusyThreads:
         self._recorder.remove_listener(self._look)
 
     def _look(self) -> None:
-        now, others_ns = monotonic_ns(), process_time_ns() - thread_time_ns()
-        passed_ns = now - self._looked_ns
+        now, training_ns = monotonic_ns(), thread_time_ns()
+        others_ns, passed_ns = process_time_ns() - training_ns, now - self._looked_ns
         if passed_ns < INTERVAL_NS:
             return
+        trained_ns, self._training_ns = training_ns - self._training_ns, training_ns
         computed_ns, self._looked_ns, self._others_ns = others_ns - self._others_ns, now, others_ns
         before, self._ran_ns = self._ran_ns, {}
-        if computed_ns < SHARE * passed_ns or not self._events_left:
+        least_ns = max(SHARE * passed_ns, OF_TRAINING * trained_ns)
+        if computed_ns < least_ns or not self._events_left:
             return
         threads = {
             thread.native_id: thread for thread in islice(threading.enumerate(), MAX_THREADS) if thread.native_id
@@ -64,9 +68,10 @@ class BusyThreads:
         for number, busy_ns in busy.items():
             thread = threads[number]
             is_other = number != threading.get_native_id() and not thread.name.startswith(OWN)
-            if is_other and busy_ns >= SHARE * passed_ns:
+            if is_other and busy_ns >= least_ns:
                 self._events_left -= 1
-                details = {"thread": thread.name, "runs": _what_runs(thread), "busy_ns": busy_ns, "of_ns": passed_ns}
+                ran = {"busy_ns": busy_ns, "training_ns": trained_ns}
+                details = {"thread": thread.name, "runs": _what_runs(thread), **ran}
                 self._recorder.event(BUSY_THREAD, details)
 
 

@@ -16,7 +16,7 @@ from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
 from traincope.events import Work
 from traincope.timeline import Timeline
-from traincope.units import flops, share
+from traincope.units import flops
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
@@ -207,9 +207,8 @@ def _other_thread(straggler: Straggler, evidence: Evidence) -> LateCause | None:
         return None
     return LateCause(
         evidence=(
-            f"in {stopped_ns / 1e6:.1f} ms of that, its training thread neither runs nor waits for a core, while its "
-            f"thread {other.name} ({other.runs}) computes {share(other.ratio)} of the time: in Python, only the thread "
-            "that holds the GIL runs"
+            f"in {stopped_ns / 1e6:.1f} ms of that, its training thread neither runs nor waits for a core, while "
+            f"{other.phrase}: in Python, only the thread that holds the GIL runs"
         ),
         advice=OTHER_PROCESS,
     )

@@ -11,9 +11,11 @@ from traincope.analysis.faults.slow_code import line_within
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
+from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.stops import Stops, stops
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, checkpoint_action, host_advice
+from traincope.analysis.verdict.losses.late_causes import OTHER_PROCESS
 from traincope.store.job.attempts import LOADING, SAVING
 from traincope.timeline import Timeline
 from traincope.units import count, duration, numbers
@@ -123,6 +125,11 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
             else ", and wait for the slowest of them"
         )
     lost = f"{'at most ' if found.is_bound else ''}{percent(found.lost_ratio)} of step time"
+    shown = _site(timeline, term, found, ranks)
+    thread = busy_thread(timeline, ranks[0]) if term == UNATTRIBUTED and len(ranks) == 1 else None
+    if thread is not None:
+        shown += f"; {thread.phrase}, and may hold the GIL then"
+        advice = f"{OTHER_PROCESS}. {advice}"
     return Finding(
         kind=KINDS.get(term) or FindingKind(term),
         ranks=ranks,
@@ -130,7 +137,7 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
         confidence=HIGH if found.followed else MEDIUM,
         evidence=(
             f"{does} in {len(found.steps):,} of {count(found.num_steps, 'step')}{_when(found)}, "
-            f"{duration(round(found.mean_ns))} each{waits}: this takes {lost}{_site(timeline, term, found, ranks)}"
+            f"{duration(round(found.mean_ns))} each{waits}: this takes {lost}{shown}"
         ),
         advice=advice or host_advice(term, timeline, ranks),
     )
