@@ -117,7 +117,7 @@ class Analysis:
     energy: Energy | None = None
     """None: the timeline is a part of a run."""
     faults: tuple[Fault, ...] = ()
-    """In order of time, with marks (checkpoints, evaluations, events)."""
+    """In order of time, with marks (checkpoints, evaluations, events), of all attempts."""
     hangs: tuple[Hang, ...] = ()
     """Hangs and mismatched collectives, the first cause first."""
     group_waits: tuple[GroupWait, ...] = ()
@@ -172,6 +172,12 @@ class Analysis:
     @property
     def timeline(self) -> Timeline:
         return self.context.timeline
+
+    @property
+    def faults_of_attempt(self) -> tuple[Fault, ...]:
+        """Those of the attempt whose steps and ledger this is: the last one."""
+        attempts = (None, self.timeline.run.last_attempt)
+        return tuple(fault for fault in self.faults if fault.attempt in attempts)
 
     @property
     def end_ns(self) -> int | None:

@@ -48,7 +48,7 @@ def rank_info(run: FinishedRun, metric: Metric) -> Iterator[Series]:
 def faults(run: FinishedRun, metric: Metric) -> Iterator[Series]:
     """Faults by rank and kind. A fault of the whole job is shown on its first host."""
     times_by_series: dict[tuple[str, str], list[int]] = {}
-    for rank, kind, at_ns in counted_faults(run.analysis.faults):
+    for rank, kind, at_ns in counted_faults(run.analysis.faults_of_attempt):
         times_by_series.setdefault((rank, kind), []).append(at_ns)
     places = {labels[-1]: labels for labels, _ in run.groups(RANK_LABELS)}
     first = next(iter(places.values()))
@@ -76,7 +76,7 @@ def checkpoint_age(run: FinishedRun, metric: Metric) -> Iterator[Series]:
 
 def _checkpoint_ends(run: FinishedRun) -> Ints:
     """Times at which checkpoints were complete."""
-    return _array([ended for mark in run.analysis.faults if (ended := checkpoint_end_ns(mark)) is not None])
+    return _array([ended for mark in run.analysis.faults_of_attempt if (ended := checkpoint_end_ns(mark)) is not None])
 
 
 def job_time(run: FinishedRun, metric: Metric) -> Iterator[Series]:

@@ -24,7 +24,7 @@ def sampled_steps(analysis: Analysis) -> frozenset[int]:
     records = sum(len(thread) for rank in timeline.ranks for thread in rank.threads.values())
     num_sampled = min(max(MAX_SPANS * len(numbers) // max(records, 1), MIN_STEPS), MAX_STEPS)
     every = ceil(len(numbers) / num_sampled)
-    faulty = {fault.step for fault in analysis.faults if fault.is_fault and fault.step is not None}
+    faulty = {fault.step for fault in analysis.faults_of_attempt if fault.is_fault and fault.step is not None}
     extra = {numbers[-1], *_slowest(analysis), *sorted(faulty & set(numbers))[:num_sampled]}
     return frozenset({*numbers[::every], *extra})
 
