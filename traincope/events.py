@@ -73,9 +73,7 @@ THREAD_ENDED = "thread ended"
 """Name of the event of an exception that ended another thread than the main one; details: `thread`, and its own."""
 
 BUSY_THREAD = "busy thread"
-"""Name of the event at another Python thread that computes; details: `thread`, `runs`, and the CPU
-times `busy_ns` and `training_ns` of it and of the training thread.
-"""
+"""Name of the event at another Python thread that computes; details: `thread`, `runs`, `busy_ns`, `of_ns`."""
 
 RECORDER_LEVEL = "recorder level"
 """Name of the event that records a change of the recorder's level; details: `was`, `level`, `why`."""

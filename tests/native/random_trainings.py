@@ -328,7 +328,7 @@ LAYERS: tuple[Callable[[], nn.Module], ...] = (
 
 @contextmanager
 def _busy_thread() -> Iterator[None]:
-    """Compute with torch on another thread meanwhile."""
+    """Compute with torch on another thread."""
     ended = threading.Event()
 
     def compute() -> None:

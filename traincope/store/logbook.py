@@ -196,7 +196,7 @@ def _interruption(row: "_Row", *, step_ns: int | None) -> LoggedInterruption:
 
 
 def _note(row: "_Row") -> LoggedNote:
-    """A note may have any text in any column; one that is no time counts as unknown."""
+    """A note may have any text in any column; what is not a time counts as unknown."""
     try:
         at = row.instant("start")
     except DataError:

@@ -45,7 +45,7 @@ class View:
         return int(text) if _short_number(text.removeprefix("-")) else None
 
     def stretch(self, name: str) -> tuple[int, int] | None:
-        """`5-900` as begin and end, ns; None where the parameter is missing or is no stretch."""
+        """`5-900` as begin and end, ns; None where the parameter is missing or not a stretch."""
         begin, _, end = (self.text(name) or "").partition("-")
         both = _short_number(begin) and _short_number(end) and int(begin) < int(end)
         return (int(begin), int(end)) if both else None

@@ -94,12 +94,18 @@ def test_work_of_one_rank_that_no_probe_covers_is_found_if_it_is_long() -> None:
 
 
 def test_a_thread_that_computes_beside_work_that_no_probe_covers_is_named() -> None:
-    busy = {"thread": "saver", "runs": "Saver.merge", "busy_ns": 21, "training_ns": 10}
+    busy = {"thread": "saver", "runs": "Saver.merge", "busy_ns": 7, "of_ns": 10}
     finding = next(each for each in stopping(Phase.NONE, EVERY_TENTH, busy=busy).verdict if each.kind == "straggler")
     assert finding.evidence.endswith(
-        "; its thread saver (Saver.merge) computes 2.1 times as long, and may hold the GIL then"
+        "; its thread saver (Saver.merge) runs or waits for a core 70.0 % of the time, and may hold the GIL then"
     )
-    assert finding.advice.startswith("Do the work of that thread in another process")
+    assert "Do the work of that thread in another process" in finding.advice
+    idle = next(
+        each
+        for each in stopping(Phase.NONE, EVERY_TENTH, busy={**busy, "busy_ns": 4}).verdict
+        if each.kind == "straggler"
+    )
+    assert "thread" not in idle.evidence
 
 
 def test_evaluation_of_one_rank_costs_what_the_others_wait() -> None:

@@ -1,4 +1,4 @@
-"""Python threads that compute beside the training thread."""
+"""Other Python threads of a rank that compute."""
 
 import threading
 import time
@@ -53,7 +53,7 @@ def recorded(run: Path, patch: pytest.MonkeyPatch, function: str) -> list[dict[s
 def test_a_thread_that_computes_is_named_with_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = recorded(tmp_path / "run", monkeypatch, "merge")
     assert {(each["thread"], each["runs"]) for each in found} == {("saver", "Saver.merge")}
-    assert all(each["busy_ns"] >= each["training_ns"] / 2 > 0 for each in found)  # type: ignore[operator]
+    assert all(0 < each["busy_ns"] <= 1.1 * each["of_ns"] for each in found)  # type: ignore[operator]
 
 
 def test_a_thread_that_waits_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from traincope.analysis.ledger.host_shortages import PAGE_NS, usage_rates
 from traincope.events import BUSY_THREAD, Kind, Usage
 from traincope.timeline import RankTimeline, Timeline
+from traincope.units import share
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
@@ -54,28 +55,28 @@ class BusyThread:
     runs: str
     """Qualified name of its function."""
     ratio: float
-    """Its CPU time relative to the training thread's, where it was looked at."""
+    """Part of the time in which it ran, or was ready and had no core, where it was looked at."""
 
     @property
     def phrase(self) -> str:
-        return f"its thread {self.name} ({self.runs}) computes {self.ratio:.1f} times as long"
+        return f"its thread {self.name} ({self.runs}) runs or waits for a core {share(self.ratio)} of the time"
 
 
 def busy_thread(timeline: Timeline, rank: int) -> BusyThread | None:
-    """Return the thread of a rank that computed longest, besides the training thread. None if none was seen."""
+    """Return the other Python thread of a rank that was active longest. None if none was seen."""
     records = next(each for each in timeline.run.ranks if each.rank == rank)
     events = records.thread("main")
-    busy_ns, training_ns = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    busy_ns, of_ns = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for event in events[events["kind"] == Kind.EVENT]:
         details = records.details.get(int(event["group"]), {})
         if records.name(int(event["name"])) == BUSY_THREAD and isinstance(details.get("busy_ns"), int):
             thread = str(details.get("thread", "")), str(details.get("runs", ""))
             busy_ns[thread] += details["busy_ns"]
-            training_ns[thread] += int(details.get("training_ns", 0))
+            of_ns[thread] += int(details.get("of_ns", 0))
     if not busy_ns:
         return None
     thread, longest_ns = busy_ns.most_common(1)[0]
-    return BusyThread(name=thread[0], runs=thread[1], ratio=longest_ns / max(training_ns[thread], 1))
+    return BusyThread(name=thread[0], runs=thread[1], ratio=longest_ns / max(of_ns[thread], 1))
 
 
 def host_usage(

@@ -57,8 +57,8 @@ class Run:
             "--budget",
             type=_budget,
             metavar="SHARE",
-            help="the recorder's average share of a step (default: 0.005); detail beyond it is recorded in a part of "
-            "the steps; `none`: in every step",
+            help="the recorder's average share of a step (default: 0.005); detail beyond it, or beyond four times it "
+            "with the native recorder, is recorded in a part of the steps; `none`: in every step",
         )
         parser.add_argument("--level", type=int, choices=range(4), help="how much is recorded (default: 1)")
         add_on_hang_argument(parser)

@@ -114,8 +114,8 @@ class Sampling:
         return self._own_share >= FIRST_SHARE
 
     def _is_first(self, block: int) -> bool:
-        share_allows = self._own_share < FIRST_SHARE and self._own_ns < ADVANCE_NS * (self.budget or 0)
-        return block < FIRST_BLOCKS and share_allows
+        is_affordable = self._own_share < FIRST_SHARE and self._own_ns < ADVANCE_NS * (self.budget or 0)
+        return block < FIRST_BLOCKS and is_affordable
 
     @property
     def _own_share(self) -> float:

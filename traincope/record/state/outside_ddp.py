@@ -41,6 +41,7 @@ class OutsideDDP:
             note(wrapper)
 
         self._patches.replace(DistributedDataParallel, "__init__", made)
+        self._compare_wrappers = guard(self._compare_all)
         recorder.between_detailed_steps(self._check)
 
     def remove(self) -> None:
@@ -55,10 +56,13 @@ class OutsideDDP:
     def _check(self) -> None:
         self._num_checks += 1
         if self._reduced and not self._num_checks & (self._num_checks - 1):
-            groups = (group for optimizer in self._phases.optimizers for group in optimizer.param_groups)
-            trained = {id(each) for group in groups for each in group["params"]}
-            for wrapper, reduced in tuple(self._reduced.items()):
-                self._compare(wrapper, reduced, trained)
+            self._compare_wrappers()
+
+    def _compare_all(self) -> None:
+        groups = (group for optimizer in self._phases.optimizers for group in optimizer.param_groups)
+        trained = {id(each) for group in groups for each in group["params"]}
+        for wrapper, reduced in tuple(self._reduced.items()):
+            self._compare(wrapper, reduced, trained)
 
     def _compare(self, wrapper: Any, reduced: frozenset[int], trained: set[int]) -> None:
         ignored = set(wrapper.parameters_to_ignore)

@@ -9,11 +9,18 @@ import traincope
 
 
 def test_reading_memory_leaves_no_file_open(tmp_path: Path) -> None:
+    """A test that interrupts the recorder at any instant may have left one open before."""
+    before = _open_files()
     with traincope.run(tmp_path / "run") as run:
         torch.nn.Linear(4, 4)(torch.ones(1, 4))
         run.step()
-        assert not any(path.endswith("statm") for path in map(_target, os.listdir("/proc/self/fd")))
+        assert _open_files() == before
     assert "resident" in traincope.open_run(tmp_path / "run").ranks[0].names
+
+
+def _open_files() -> list[str]:
+    """Descriptors of files of memory counts."""
+    return [fd for fd in os.listdir("/proc/self/fd") if _target(fd).endswith("statm")]
 
 
 def _target(fd: str) -> str:

@@ -5,7 +5,7 @@ docs/causes.md lists the same order for people.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
@@ -20,6 +20,8 @@ from traincope.units import flops
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
+HELD = 0.9
+"""Smallest part of the time without the interpreter in which the thread that holds it must be active."""
 EARLY_SHARE = 0.2
 """The same for a line of the first steps, in which most of the rank's longer time was in it: a lateness may grow."""
 
@@ -196,14 +198,22 @@ def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
 
 
 def _other_thread(straggler: Straggler, evidence: Evidence) -> LateCause | None:
-    """Another Python thread computes, and in most of its lateness the training thread neither runs nor lacks a core."""
+    """Another Python thread is active as long as the training thread, in most of its lateness, neither runs nor lacks a
+    core. A rank that sleeps beside a thread with little work is not stopped by it.
+    """
     usage, other = straggler.usage, busy_thread(evidence.timeline, straggler.rank)
     if usage is None or usage.cpu_ns is None or usage.peers_cpu_ns is None or other is None:
         return None
     ran_ns = max(usage.cpu_ns - usage.peers_cpu_ns, 0.0)
     waited_ns = max(usage.core_wait_ns - usage.peers_core_wait_ns, 0.0)
     stopped_ns = straggler.late_ns - ran_ns - waited_ns
-    if stopped_ns < SHARE * straggler.late_ns:
+    lengths_ns = [
+        step.end_ns - step.start_ns
+        for rank in evidence.timeline.ranks
+        if rank.rank == straggler.rank
+        for step in rank.steps
+    ]
+    if stopped_ns < SHARE * straggler.late_ns or other.ratio * mean(lengths_ns) < HELD * stopped_ns:
         return None
     return LateCause(
         evidence=(

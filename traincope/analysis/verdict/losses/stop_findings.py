@@ -15,7 +15,7 @@ from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.stops import Stops, stops
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, checkpoint_action, host_advice
-from traincope.analysis.verdict.losses.late_causes import OTHER_PROCESS
+from traincope.analysis.verdict.losses.late_causes import OTHER_PROCESS, SHARE
 from traincope.store.job.attempts import LOADING, SAVING
 from traincope.timeline import Timeline
 from traincope.units import count, duration, numbers
@@ -127,9 +127,9 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
     lost = f"{'at most ' if found.is_bound else ''}{percent(found.lost_ratio)} of step time"
     shown = _site(timeline, term, found, ranks)
     thread = busy_thread(timeline, ranks[0]) if term == UNATTRIBUTED and len(ranks) == 1 else None
-    if thread is not None:
+    if thread is not None and thread.ratio >= SHARE:
         shown += f"; {thread.phrase}, and may hold the GIL then"
-        advice = f"{OTHER_PROCESS}. {advice}"
+        advice = f"{advice}. {OTHER_PROCESS}"
     return Finding(
         kind=KINDS.get(term) or FindingKind(term),
         ranks=ranks,
