@@ -130,16 +130,20 @@ class Interrupted(Exception):
 
 
 def be_interrupted(out: str) -> int:
-    """A handler raises at any instant, also while native code asks Python for a segment.
+    """A handler raises at any instant of the loop, also while native code asks Python for a segment.
 
     Returns the number of exceptions that reached the training. Python loses those in a finaliser.
     """
     writer.CAPACITY, writer.RETRY_NS = 20, 0
     alone()
-    num_interrupted = 0
+    num_interrupted, in_loop = 0, False
 
     def interrupt(*_: object) -> None:
-        raise Interrupted
+        """Raise once, and again only if the loop goes on, because the next signal may come after the loop."""
+        nonlocal in_loop
+        if in_loop:
+            in_loop = False
+            raise Interrupted
 
     with started(out):
         signal.signal(signal.SIGALRM, interrupt)
@@ -148,6 +152,7 @@ def be_interrupted(out: str) -> int:
                 delay = 0.0005 + (round_number % 7) * 0.0001
                 signal.setitimer(signal.ITIMER_REAL, delay, 10 * delay)
                 while True:
+                    in_loop = True
                     dist.all_reduce(torch.ones(1))
             except Interrupted:
                 num_interrupted += 1
