@@ -15,14 +15,14 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # An agent would disturb these measurements.
-bench bench-engine bench-overhead truth truth-bubble truth-flops truth-sampling accuracy: export TRAINCOPE_AGENT := off
+bench bench-engine bench-overhead truth truth-bubble truth-flops accuracy: export TRAINCOPE_AGENT := off
 
 # The release of torch that `make compat` tests.
 TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-sampling truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -188,9 +188,6 @@ truth-plan: setup
 	$(BIN)/python -m tests.truth.formulas.published
 	$(BIN)/python -m tests.truth.formulas.predicted $(ROWS)
 	$(BIN)/python -m tests.truth.formulas.peaks
-
-truth-sampling: setup
-	$(BIN)/python -m tests.truth.windows.coverage
 
 # CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
 score-hangs: setup

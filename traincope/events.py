@@ -160,6 +160,8 @@ BLOCK_STEPS = 7
 
 A prime: in blocks of 8, work in every 8th or 16th step would fall on first steps only, and would never be sampled.
 """
+FIRST_BLOCKS = 12
+"""Number of first blocks that are windows, so that few steps give an answer."""
 EARLY_STEPS = range(BLOCK_STEPS, 5 * BLOCK_STEPS)
 """Steps in which every rank of several samples its stack, for some seconds."""
 

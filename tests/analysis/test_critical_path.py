@@ -58,45 +58,6 @@ def test_the_path_continues_on_the_last_rank_when_it_joined() -> None:
     ]
 
 
-def test_a_step_without_detail_counts_with_its_time_without_evaluation() -> None:
-    """Step 2 has no detail and evaluates from 210 to 230. Too few windows give the estimates no interval."""
-    rows = [
-        *(
-            step(number, 100 * number, 100 * (number + 1), flags=0 if number == 2 else Flag.DETAILED)
-            for number in range(3)
-        ),
-        phase(Phase.FORWARD, 100, 160, at=1),
-        phase(Phase.EVALUATION, 210, 230, at=2),
-    ]
-    path = path_of(analyze(timeline(rank(0, *rows), rank(1, *rows))))
-    assert path.run is not None
-    assert (path.run.steps, path.run.wall_ns, path.wall_ns) == (2, 180, 100)
-    shares = {term: each.estimate for term, each in path.run.estimates.items()}
-    assert shares == {"forward": pytest.approx(100 / 180), "unattributed": pytest.approx(80 / 180)}
-    assert path.run.estimates["forward"].low is None
-
-
-def test_the_data_wait_of_all_steps_follows_the_longest_that_the_ranks_recorded() -> None:
-    """Rank 0 waits for data for 1 to 10 ms and is on the path, rank 1 for 1 ms. A quarter of the steps has detail."""
-    rows: tuple[list[Row], list[Row]] = ([], [])
-    waits_ms = [1 + number % 10 for number in range(320)]
-    now = 0
-    for number, wait_ms in enumerate(waits_ms):
-        end = now + (20 + wait_ms) * MS
-        flags = Flag.DETAILED if number // 8 % 4 == 0 else 0
-        for own, own_wait_ms in zip(rows, (wait_ms, 1), strict=True):
-            begin = now + own_wait_ms * MS
-            own += [step(number, now, end, flags=flags), phase(Phase.DATA_WAIT, now, begin, at=number)]
-            own += [phase(Phase.FORWARD, begin, end, at=number)]
-        now = end
-    path = path_of(analyze(timeline(*(rank(at, *own) for at, own in enumerate(rows)))))
-    assert path.run is not None
-    waited = path.run.estimates["data_wait"]
-    share = sum(waits_ms[1:]) / sum(20 + wait_ms for wait_ms in waits_ms[1:])
-    assert (waited.low, waited.estimate, waited.high) == pytest.approx((share, share, share))
-    assert waited.steps < path.run.steps
-
-
 def test_work_during_a_transfer_that_ends_later_is_not_on_the_path() -> None:
     """Both begin it at 50 and compute until 80; it ends at 100 anyway."""
     call = collective(50, 100)

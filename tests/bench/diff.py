@@ -31,8 +31,6 @@ LENGTHS = ((10, 10), (20, 20), (50, 50), (100, 100), (300, 300), (50, 300), (100
 """Steps of both runs."""
 TERMS = 5
 """Number of terms that are tested at once."""
-WEIGHTS = (1.0, 2.0, 4.0, 8.0)
-"""Numbers of steps that windows stand for."""
 
 Random = np.random.Generator
 Noise = Callable[[Random, int, int], Floats]
@@ -45,8 +43,6 @@ class Kind:
 
     name: str
     noise: Noise
-    windows: bool = False
-    """True: entries are means over windows that stand for different numbers of steps."""
     terms: int = 0
     """Number of independent terms, of which none may be called changed; 0: the step alone."""
 
@@ -131,7 +127,6 @@ KINDS = (
     Kind(name="steps that become faster", noise=warming),
     Kind(name="heavy tails", noise=heavy),
     Kind(name="slow for 10 steps at a time", noise=bursts(0.01, 0.1, 3.0)),
-    Kind(name="windows of unequal weight", noise=independent, windows=True),
     Kind(name=f"any of {TERMS} terms, correlation 0.6", noise=following(0.6), terms=TERMS),
 )
 BEYOND = (
@@ -160,22 +155,20 @@ class Rate:
 def rate(kind: Kind, lengths: tuple[int, int]) -> Rate:
     """Compare PAIRS pairs of runs with these numbers of steps."""
     random = np.random.default_rng([*kind.name.encode(), *lengths])
-    weights = (random.choice(WEIGHTS, size=lengths[0]), random.choice(WEIGHTS, size=lengths[1]))
-    used = weights if kind.windows else None
     terms = [tuple(kind.noise(random, PAIRS, steps) for steps in lengths) for _ in range(kind.terms or 1)]
-    p = [[compare(before[at], after[at], used).p for before, after in terms] for at in range(PAIRS)]
+    p = [[compare(before[at], after[at]).p for before, after in terms] for at in range(PAIRS)]
     p = [adjusted(each) for each in p] if kind.terms else p
     return Rate(
         tested=sum(any(each is not None for each in of_pair) for of_pair in p),
         different=sum(any(each is not None and each <= LEVEL for each in of_pair) for of_pair in p),
-        found=None if kind.terms else _smallest(*(runs[:POWER_PAIRS] for runs in terms[0]), used),
+        found=None if kind.terms else _smallest(*(runs[:POWER_PAIRS] for runs in terms[0])),
     )
 
 
-def _smallest(before: Floats, after: Floats, weights: tuple[Floats, Floats] | None) -> float | None:
+def _smallest(before: Floats, after: Floats) -> float | None:
     """The smallest of CHANGES that is found in the share POWER of the pairs that are tested."""
     for change in CHANGES:
-        p = [compare(first, second + change, weights).p for first, second in zip(before, after, strict=True)]
+        p = [compare(first, second + change).p for first, second in zip(before, after, strict=True)]
         tested = [each for each in p if each is not None]
         if len(tested) < MIN_TESTED:
             return None

@@ -307,6 +307,7 @@ def document() -> schema.Document:
             "host_clock_reason": None,
             "run_ahead": None,
             "rank_steps": 6,
+            "timed_steps": 3,
             "ambiguous_waits_ns": 0,
             "ambiguous_waits": [],
             "waterfall": {
@@ -325,7 +326,6 @@ def document() -> schema.Document:
                 "kernel_wait": None,
                 "unattributed": 0.02,
             },
-            "run": None,
             "evaluation_ns": 0,
             "evaluation_ratio": 0.0,
             "device_stalls": None,
@@ -408,7 +408,6 @@ def document() -> schema.Document:
                 "bus_bandwidth_bytes_per_second": 1.398e9,
                 "message_imbalance": None,
                 "contention": [],
-                "run": None,
             },
             {
                 "axis": "fsdp",
@@ -421,7 +420,6 @@ def document() -> schema.Document:
                 "bus_bandwidth_bytes_per_second": None,
                 "message_imbalance": None,
                 "contention": [],
-                "run": None,
             },
         ],
         "bubble": {
@@ -438,12 +436,10 @@ def document() -> schema.Document:
                     "jitter_ns": -3 * MS,
                     "wall_ns": 300 * MS,
                     "fraction_ratio": 0.23,
-                    "run": None,
                 }
                 for stage in (0, 1)
             ],
             "fraction_ratio": 0.23,
-            "run": None,
             "theory_ratio": 0.2,
             "replay_ratio": 0.2,
             "timetable_step": None,
@@ -482,8 +478,8 @@ def document() -> schema.Document:
             "steps": 3,
             "steps_needed": 3,
             "ranks": [
-                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0, "run": None},
-                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS, "run": None},
+                {"rank": 0, "compute_ns": 201 * MS, "own_wait_ns": 15 * MS, "straggler_wait_ns": 0},
+                {"rank": 1, "compute_ns": 216 * MS, "own_wait_ns": 0, "straggler_wait_ns": 15 * MS},
             ],
         },
         "slowdown": None,

@@ -1,7 +1,6 @@
 """python -m tests.truth [PART ...]: known truth and traincope's result in one table.
 
     workloads   real gloo trainings of known compute, lateness, links, loaders, checkpoints (`trainings/workloads.py`)
-    sampled     some of these trainings, recorded in windows
     bubble      some of the pipelines of `python -m tests.truth.pipelines.bubble`
     clocks      simulated runs of several hosts, `python -m tests.truth.machines.clocks`
     published   numbers from papers, `python -m tests.truth.formulas.published`
@@ -21,7 +20,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -42,7 +40,6 @@ from tests.truth.trainings.predicted import predicted_rows
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.what_if import what_if_rows
 from tests.truth.trainings.workloads import WORKLOADS
-from traincope.events import BLOCK_STEPS
 from traincope.plan.pipeline.actions import EQUAL
 from traincope.plan.pipeline.orders import Shape
 
@@ -50,24 +47,6 @@ STEPS = 24
 MISSED = "MISSED"
 WIDTHS = {"part": 9, "case": 38, "what": 38, "truth": 27, "measured": 27, "error": 9, "noise": 6, "": len(MISSED)}
 """Column of the table -> its largest width. Together they fit, so that the last one is never cut off."""
-
-SAMPLED_STEPS = 3 * BLOCK_STEPS
-SAMPLED = "ddp: slow link, rank 0 late", "async: partly hidden", "dp x tp: slow links, rank 3 late"
-
-
-def sampled_rows() -> Iterator[Row]:
-    """Workloads that are recorded in windows: their steps with detail, and the estimates over all steps."""
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
-        for workload in (workload for workload in WORKLOADS if workload.name in SAMPLED):
-            pool = Pool(workload.ranks)
-            stack.callback(pool.stop)
-            run = Path(directory, workload.name)
-            weighed = measure_workload(pool, workload, run, steps=SAMPLED_STEPS, sampled=True)
-            if weighed.disturbed:
-                yield _disturbed_row(workload.name, weighed.noise)
-            for row in (*weighed.rows(), *weighed.rows_of_all_steps()):
-                yield replace(row, part="sampled")
 
 
 def workload_rows() -> Iterator[Row]:
@@ -187,7 +166,6 @@ def flops_rows() -> Iterator[Row]:
 
 PARTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "workloads": workload_rows,
-    "sampled": sampled_rows,
     "bubble": bubble_rows,
     "clocks": clock_rows,
     "published": published_rows,

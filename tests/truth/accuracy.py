@@ -31,7 +31,6 @@ COMMANDS = (
     ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.formulas.published"),
     ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.formulas.flops"),
     ("the ledger of known trainings", "1 % of a step, 3 % where the machine's noise is more", "tests.truth workloads"),
-    ("three of them, in windows", "1 % of a step, 3 % where the machine's noise is more", "tests.truth sampled"),
     ("the bubble of known pipelines", "1 point of a step", "tests.truth.pipelines.bubble"),
     ("what a change would make of a step", "3 % of a step", "tests.truth what-if"),
     ("gains of eight changes, then made", "a fifth of the gain, or 1 % of a step", "tests.truth predicted"),
@@ -43,7 +42,7 @@ COMMANDS = (
 )
 """The compared quantity, its limit, and the module that compares it."""
 ASLEEP = (
-    *("tests.truth workloads", "tests.truth sampled", "tests.truth.pipelines.bubble", "tests.truth what-if"),
+    *("tests.truth workloads", "tests.truth.pipelines.bubble", "tests.truth what-if"),
     *("tests.truth predicted", "tests.truth diff"),
 )
 """Modules whose trainings sleep. `predicted` is one of them by its largest part."""

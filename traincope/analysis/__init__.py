@@ -49,7 +49,6 @@ from traincope.analysis.ledger.coverage import (
     recorder_overhead,
 )
 from traincope.analysis.ledger.device_stalls import DeviceStall
-from traincope.analysis.ledger.estimates import Estimate, RunLedger
 from traincope.analysis.ledger.host_shortages import HostShortage, ShortageCause
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, mean_step_ns
 from traincope.analysis.ledger.requested_windows import RequestedWindow
@@ -58,7 +57,6 @@ from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.pipeline.gaps import Gap, Schedule, recorded_schedule, theoretical_schedule
 from traincope.analysis.reliability.reliability import Reliability
-from traincope.analysis.run_estimates import OperationEstimates, RankEstimates, RunEstimates
 from traincope.analysis.stragglers.host_usage import HostUsage
 from traincope.analysis.stragglers.own_work import OwnWork, own_work
 from traincope.analysis.stragglers.patterns import Pattern
@@ -87,7 +85,6 @@ __all__ = [
     "DeviceStall",
     "Diff",
     "Difference",
-    "Estimate",
     "ExpertLoads",
     "Fault",
     "FaultKind",
@@ -111,21 +108,17 @@ __all__ = [
     "MemoryUse",
     "MessageImbalance",
     "MessageSize",
-    "OperationEstimates",
     "OwnWork",
     "Pattern",
     "Prediction",
     "QueueLength",
     "RankCalls",
-    "RankEstimates",
     "RankLedger",
     "RankWait",
     "RecorderOverhead",
     "Reliability",
     "RequestedWindow",
     "Root",
-    "RunEstimates",
-    "RunLedger",
     "Samples",
     "Sampling",
     "Schedule",

@@ -74,7 +74,6 @@ from traincope.analysis.replaying.moves import Moves
 from traincope.analysis.replaying.pipeline_change import Measured, recorded_pipeline
 from traincope.analysis.replaying.prices import MAX_RECORDS, Prices
 from traincope.analysis.replaying.recorded import ReplayedSteps, StepMoves, last_steps
-from traincope.analysis.run_estimates import RunEstimates, phase_stalls, run_estimates
 from traincope.analysis.stragglers.late_ranks import LateRanks, late_ranks
 from traincope.analysis.stragglers.roots import Root, jitter_roots, wait_spans
 from traincope.analysis.stragglers.slowdown import Slowdown, slowdown
@@ -111,8 +110,6 @@ class Analysis:
     """Ranks whose own delays caused jitter in their pipelines, the largest first."""
     critical_path: CriticalPath | None = None
     """None: there is no counted step, or the timeline is a part of a run."""
-    run_estimates: RunEstimates | None = None
-    """Communication, bubble and ranks over all steps; None: all have detail, or the timeline is a part of a run."""
     utilization: Utilization
     energy: Energy | None = None
     """None: the timeline is a part of a run."""
@@ -232,7 +229,6 @@ def analyze(
     step_moves = _step_moves(context, excluded_steps) if complete_run else None
     moves: dict[int, Moves] = {}
     calls = []
-    stalls = {}
     ledgers = []
     for done, (rank, recorded) in enumerate(zip(measured.ranks, timeline.ranks, strict=True), start=1):
         ends = window_ends(rank, steps)
@@ -255,8 +251,6 @@ def analyze(
             tracks[rank.rank] = track(slices, split, released)
             if step_moves is not None and rank.steps:
                 moves[rank.rank] = step_moves.rank_moves(rank, slices, split, released)
-            if excluded_steps.light:
-                stalls[rank.rank] = phase_stalls(rank, slices, split)
             counted = own_ledger.counted
             called = replace(recorded, steps=rank.steps)
             split = replace(split, instance=context.instances.find(rank, slices.intervals[slices.owner[split.at]]))
@@ -295,20 +289,11 @@ def analyze(
     result = replace(result, group_waits=waits)
     if not complete_run:
         return result
-    estimates = run_estimates(
-        context,
-        ledger,
-        stalls,
-        operations=result.comm,
-        bubble=result.bubble,
-        stragglers=result.stragglers,
-    )
     attempts = () if timeline.run.info.imported else all_attempts(timeline)
     return replace(
         result,
         faults=with_history(result.faults, timeline, attempts),
         training_step_offset=training_step_offset(attempts),
-        run_estimates=estimates,
         job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
         energy=energy(timeline, ledger),
     )

@@ -12,7 +12,7 @@ without evaluation. A transfer on the path delays the step even if its ranks com
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +27,9 @@ from traincope.analysis.attribution.terms import (
     exposed_wait,
 )
 from traincope.analysis.attribution.thread_slices import ThreadSlices
-from traincope.analysis.ledger.estimates import Estimate, SampledSteps, estimated_shares
-from traincope.analysis.ledger.ledger import Ledger, RankLedger, evaluation_by_step
+from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.pipeline.replicas import RESOLUTION_RATIO
-from traincope.arrays import Bools, Floats, Ints
+from traincope.arrays import Bools, Ints
 from traincope.timeline import Timeline, error_between_ns
 from traincope.timeline.intervals.painting import ABSENT
 
@@ -86,24 +85,10 @@ class StepPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPath:
-    """Critical path of all steps of a run that windows show in part."""
-
-    steps: int
-    """Steps that all ranks completed, with and without detail."""
-    wall_ns: int
-    """Sum of their times without evaluation. A light step's evaluation is that of its last rank."""
-    estimates: Mapping[str, Estimate]
-    """Term on the path -> its share of `wall_ns`, the largest first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPath:
     """Critical paths of the counted steps that all ranks completed, or of at most MAX_STEPS evenly spread ones."""
 
     steps: tuple[StepPath, ...] = ()
-    run: RunPath | None = None
-    """The same for all steps; None if all steps have detail."""
     clock_error_ns: int | None
     """Largest error between the times of two ranks: the path's error where it changes ranks."""
     reason: str | None = None
@@ -182,70 +167,9 @@ def critical_path(timeline: Timeline, ledger: Ledger, tracks: Mapping[int, Track
     error_ns = error_between_ns(timeline.clocks)
     reason = clocks_too_coarse(error_ns, min(window.length_ns for window in windows))
     chosen = windows[::-every][::-1] if reason is None else ()
-    path = CriticalPath(
+    return CriticalPath(
         steps=tuple(_step_path(window, tracks) for window in chosen), clock_error_ns=error_ns, reason=reason
     )
-    return path if ledger.run is None or not path.steps else replace(path, run=_run_path(timeline, ledger, path))
-
-
-def _run_path(timeline: Timeline, ledger: Ledger, path: CriticalPath) -> RunPath:
-    """Estimate the path of all steps.
-
-    A light step shows its length, and the terms of each rank that every step records. The longest of the ranks is a
-    phase, of which the path takes a part. The rest of the step is another phase. The largest term that not every step
-    records takes what is left, so the shares sum to 1.
-    """
-    windows = step_windows(timeline, ledger, lambda rank: rank.timed)
-    known = {step.number: step.terms() for step in path.steps}
-    evaluation = {
-        rank.rank: dict(zip(rank.numbers.tolist(), evaluation_by_step(timeline, rank).tolist(), strict=True))
-        for rank in ledger.ranks
-    }
-    terms = tuple(path.terms())
-    rest = next((term for term in terms if term not in ledger.every_step), terms[0])
-    numbers = np.array([window.number for window in windows], dtype=np.int64)
-    sampled = np.array([number in known for number in numbers.tolist()])
-    length_ns = np.array(
-        [
-            sum(known[of.number].values()) if of.number in known else of.length_ns - evaluation[of.last][of.number]
-            for of in windows
-        ],
-        dtype=np.float64,
-    )
-    parts = {term: np.array([known.get(number, {}).get(term, 0.0) for number in numbers.tolist()]) for term in terms}
-    by_phase = {}
-    others_ns = length_ns.copy()
-    for term, ns in parts.items():
-        if term == rest:
-            continue
-        if term not in ledger.every_step:
-            by_phase[rest, term] = ns
-            others_ns -= ns
-            continue
-        longest_ns = _longest_ns(ledger, term, numbers)
-        off_path_ns = np.where(sampled, longest_ns - ns, 0.0)
-        by_phase |= {(term, term): longest_ns - off_path_ns, (term, rest): off_path_ns}
-        others_ns -= longest_ns
-    by_phase[rest, rest] = others_ns
-    steps = SampledSteps(
-        numbers=numbers,
-        wall_ns=int(length_ns.sum()),
-        sampled=sampled,
-        by_phase=by_phase,
-        whole_phases=len(ledger.ranks) == 1,
-    )
-    return RunPath(
-        steps=len(windows), wall_ns=steps.wall_ns, estimates=estimated_shares(steps, {term: (term,) for term in terms})
-    )
-
-
-def _longest_ns(ledger: Ledger, term: str, numbers: Ints) -> Floats:
-    """Return the largest of the ranks' ns of a term in each of these steps, which all ranks completed."""
-    longest = np.zeros(len(numbers))
-    for rank in ledger.ranks:
-        if (ns := rank.terms[term]) is not None and len(ns):
-            longest = np.maximum(longest, ns[np.searchsorted(rank.numbers, numbers)])
-    return longest
 
 
 class Window(NamedTuple):

@@ -67,7 +67,7 @@ def make_server(runs: ServedRuns) -> MCPServer[Any]:
 
     for tool, description in (
         (report, "Verdict of a run (findings with confidence, evidence, advice and estimated gain), its size and MFU."),
-        (ledger, "Where the time of a run went: each term in ns over ranks and steps, with causes and estimates."),
+        (ledger, "Where the time of a run went: each term in ns over ranks and steps, with causes."),
         (faults, "Faults, marks and hangs of a run, in order of time, with evidence, confidence and culprits."),
         (diff, "Compare two runs: is the second slower, which terms changed and how certainly, which settings differ."),
         (sql, f"Read-only SQL on the runs, at most {QUERY_SECONDS:g} s. Views: {COLUMNS}. See docs/sql.md."),

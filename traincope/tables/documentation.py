@@ -9,8 +9,8 @@ from traincope.tables.views import VIEWS
 
 HEAD = """# Views of `traincope sql`
 
-This page is generated from `traincope/tables/views.py`. [Ask SQL of runs](sql.md) shows how to use the views, and which
-numbers are estimates. Null is unknown, never 0. `counted`: the step enters the sums of the report.
+This page is generated from `traincope/tables/views.py`. [Ask SQL of runs](sql.md) shows how to use the views. Null is
+unknown, never 0. `counted`: the step enters the sums of the report.
 """
 
 

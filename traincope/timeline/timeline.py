@@ -229,7 +229,7 @@ class Timeline:
     def requested_steps(self) -> Mapping[int, str]:
         """Step -> reason, for steps that a rank recorded in detail only because of a request.
 
-        They are no sample of the run: an anomaly or a person chose them. No estimate may stand on them.
+        They are no sample of the run: an anomaly or a person chose them, so they enter no sum.
         """
         numbers = {step.number for rank in self.ranks for step in rank.steps if step.requested}
         reasons = {

@@ -6,13 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis.ledger.test_estimates import MS, recorded
 from tests.analysis.lockstep import ENOUGH, lockstep
+from tests.analysis.windows import MS, recorded, thin
 from tests.timeline.build import run
-from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, Basis, Diff, Judgement, TermChange, analyze, diff
-from traincope.analysis.diff.series import by_window, step_series
-from traincope.events import BLOCK_STEPS, Phase
+from traincope.events import Phase
 from traincope.timeline import build_timeline
 
 US = 1_000
@@ -147,43 +145,21 @@ def test_a_run_equals_itself() -> None:
 def windowed(seed: int, *, longer_ns: int = 0) -> tuple[Analysis, Analysis]:
     """A run that is recorded in full, and as it would be in windows. Batches load `longer_ns` longer."""
     full = recorded(seed=seed, data_ns=MS + longer_ns, growth=1.0)
-    return analyze(full), analyze(thin(full, run_id=f"run {seed}", halvings=2))
+    return analyze(full), analyze(thin(full, run_id=f"run {seed}", halvings=1))
 
 
-def test_what_every_step_records_is_compared_over_all_steps() -> None:
-    """Windows show one step in four. The step and data_wait are those of the fully recorded runs."""
+def test_the_lengths_of_all_steps_are_compared_and_the_terms_of_counted_ones() -> None:
+    """Windows show one step in four. The step is that of the fully recorded runs."""
     (full_before, before), (full_after, after) = windowed(1), windowed(2, longer_ns=5 * MS)
     full, sampled = diff(full_before, full_after), diff(before, after)
     assert (sampled.step.before, sampled.step.after) == (full.step.before, full.step.after)
     assert (sampled.interval, sampled.judgement) == (full.interval, Judgement.SLOWER)
+    assert (sampled.step.steps, full.sampled_steps) == (full.num_steps, None)
     assert change_of(sampled, "data_wait").change == pytest.approx(5 * MS)
     assert change_of(sampled, "data_wait").evident
-    assert change_of(sampled, "data_wait").steps == sampled.num_steps == full.num_steps
-    assert full.sampled_steps is None
-
-
-def test_terms_that_only_windows_show_stand_on_sampled_steps_with_their_weights() -> None:
-    (full_before, before), (_, after) = windowed(1), windowed(2)
-    sampled, mixed = diff(before, after), diff(full_before, after)
-    assert before.ledger.run is not None
-    assert after.ledger.run is not None
-    numbers = before.ledger.run.sampled_steps, after.ledger.run.sampled_steps
-    assert change_of(sampled, "exposed_wait[dp]").steps == sampled.sampled_steps == numbers
-    assert mixed.sampled_steps == (full_before.ledger.rank_steps // 2, numbers[1])
-    assert [term.term for term in sampled.terms] == [term.term for term in diff(full_before, full_before).terms]
-    for term in ("backward", "exposed_transfer[dp]"):
-        truth = full_before.ledger.total(term)
-        assert truth is not None
-        assert change_of(sampled, term).before == pytest.approx(truth / full_before.ledger.rank_steps, rel=0.1)
-
-
-def test_each_window_weighs_as_many_steps_as_it_stands_for() -> None:
-    full, sampled = windowed(1)
-    windows, every_block = by_window(step_series(sampled), sampled), by_window(step_series(full), full)
-    assert windows.weights.sum() == pytest.approx(every_block.weights.sum())
-    assert every_block.weights.sum() == full.ledger.rank_steps / 2
-    assert len(windows) == len(set(windows.numbers // BLOCK_STEPS)) < len(every_block) / 2
-    assert windows.weights.max() > every_block.weights.max() == BLOCK_STEPS
+    numbers = tuple(run.ledger.rank_steps // 2 for run in (before, after))
+    assert change_of(sampled, "data_wait").steps == sampled.sampled_steps == numbers
+    assert diff(full_before, after).sampled_steps == (full_before.ledger.rank_steps // 2, numbers[1])
 
 
 def test_equal_runs_in_windows_differ_no_more_often_than_the_level() -> None:
@@ -194,11 +170,11 @@ def test_equal_runs_in_windows_differ_no_more_often_than_the_level() -> None:
     assert sum(result.judgement is Judgement.SLOWER for result in results) <= 2
 
 
-def test_few_windows_are_not_tested() -> None:
-    """50 windows are needed, of about 6 counted steps each."""
-    result = diff(windowed(1)[1], windowed(2)[1])
+def test_few_steps_in_windows_are_not_tested() -> None:
+    """50 steps with detail are needed."""
+    few = [analyze(thin(recorded(seed=seed, growth=1.0), run_id="run 1", halvings=4)) for seed in (1, 2)]
+    result = diff(*few)
     assert result.step.p is not None
-    assert change_of(result, "data_wait").p is not None
     forward = change_of(result, "forward")
-    assert forward.p is None
-    assert forward.steps_needed == pytest.approx(50 * (BLOCK_STEPS - 1), rel=0.1)
+    assert forward.steps[0] < 50
+    assert (forward.p, forward.steps_needed) == (None, 50)

@@ -5,7 +5,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from traincope.analysis.diff.significance import BLOCKS, adjusted, blocks, compare, location, student_tail
+from traincope.analysis.diff.significance import BLOCKS, adjusted, blocks, compare, location
+from traincope.analysis.student import student_tail
 from traincope.arrays import Floats
 
 LEVEL = 0.01
@@ -26,15 +27,6 @@ def test_blocks_hold_all_steps_in_stretches_of_about_equal_length() -> None:
     assert run.means[:2].tolist() == [0.5, 3.0]
     assert run.location == pytest.approx(12.0)
     assert blocks(np.array([4.0, 6.0])).means.tolist() == [4.0, 6.0]
-
-
-def test_weights_count_in_the_means_and_in_the_shares() -> None:
-    run = blocks(np.array([1.0, 5.0]), np.array([3.0, 1.0]))
-    assert (run.means.tolist(), run.shares.tolist()) == ([1.0, 5.0], [0.75, 0.25])
-    assert run.location == 2.0
-    assert run.freedom == pytest.approx(1 / (0.75**2 + 0.25**2) - 1)
-    pairs = np.array([[1.0, 3.0]] * BLOCKS).ravel()
-    assert blocks(pairs, np.array([[3.0, 1.0]] * BLOCKS).ravel()).means.tolist() == [1.5] * BLOCKS
 
 
 def test_a_single_outlier_counts_as_the_next_farthest_block() -> None:

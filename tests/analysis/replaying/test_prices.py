@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.ledger.test_estimates import recorded as sampled
 from tests.analysis.lockstep import ENOUGH, lockstep
+from tests.analysis.windows import recorded as sampled
+from tests.analysis.windows import thin
 from tests.timeline.build import timeline
 from tests.truth.trainings.gains import CURES, Cure
 from tests.truth.trainings.on_paper import recorded
 from tests.truth.trainings.playing import truth, wall_ns
 from tests.truth.trainings.workloads import Workload
-from tests.truth.windows.thinning import thin
 from traincope.analysis import Analysis, Finding, FindingKind, analyze, parse_changes, what_if
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
@@ -89,8 +89,8 @@ def test_without_a_path_the_share_is_the_estimate() -> None:
     assert (gain.ratio, gain.at_most) == (0.4, False)
 
 
-def test_a_gain_from_few_windows_is_of_unknown_confidence() -> None:
-    """Three of four windows are left out, so fewer than 8 remain: no sampling error is known."""
+def test_a_gain_from_few_steps_with_detail_is_of_unknown_confidence() -> None:
+    """Three of four windows are left out, so fewer than 24 steps remain."""
     steps = 8 * BLOCK_STEPS
     whole, few = analyze(sampled(steps=steps)), analyze(thin(sampled(steps=steps), run_id="a", halvings=2))
     assert found(whole, FindingKind.EXPOSED_TRANSFER).confidence == "medium"

@@ -10,10 +10,8 @@ import torch.distributed as dist
 from tests.distributed.ranks.pool import Pool
 from tests.truth.machines.links import SlowLinks
 from tests.truth.trainings.playing import RealClock, play, truth
-from tests.truth.trainings.training import every_second_window
 from tests.truth.trainings.weighing import measure_workload
 from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
-from traincope.record.session.sampling import DEFAULT_BUDGET, Sampling
 
 NAMED = {workload.name: workload for workload in WORKLOADS}
 CHOSEN = "ddp: slow link, rank 0 late", "async: partly hidden", "dp x tp: slow links, rank 3 late"
@@ -23,13 +21,6 @@ STEPS = 3
 def terms_by_rank(name: str) -> list[dict[str, float]]:
     """The truth of each rank in ms, without zero terms."""
     return [{term: ns / MS for term, ns in rank.items() if ns} for rank in truth(NAMED[name])]
-
-
-def test_windows_of_known_trainings_alternate_from_the_first_block_on() -> None:
-    with every_second_window():
-        sampling = Sampling(DEFAULT_BUDGET)
-        assert [sampling.is_window(block, seed="run") for block in range(4)] == [True, False, True, False]
-    assert [Sampling(DEFAULT_BUDGET).is_window(block, seed="run") for block in range(4)] == [True] * 4
 
 
 def test_a_late_rank_makes_the_others_wait_and_all_ranks_transfer() -> None:

@@ -3,8 +3,7 @@
 import io
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
@@ -20,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset
 import traincope
 from tests.truth.machines.links import SlowLinks
 from tests.truth.trainings.workloads import LAYERS, Workload
-from traincope.record.session import sampling
 
 WIDTH = 8
 ONE_BUCKET_A_LAYER = 4 * WIDTH * WIDTH / 2**20
@@ -97,23 +95,11 @@ class SlowToSave:
         return int, ()
 
 
-@contextmanager
-def every_second_window() -> Iterator[None]:
-    """Record every second block of steps in detail from the first one on, whatever it costs."""
-    usual = sampling.is_window, sampling.FIRST_BLOCKS
-    sampling.is_window, sampling.FIRST_BLOCKS = (lambda block, **_: block % 2 == 0), 0
-    try:
-        yield
-    finally:
-        sampling.is_window, sampling.FIRST_BLOCKS = usual
-
-
-def train(directory: str, workload: Workload, steps: int, sampled: bool = False) -> tuple[int, int]:
+def train(directory: str, workload: Workload, steps: int) -> tuple[int, int]:
     """Runs on every rank of a pool. The first step is warm-up. Returns the result of `torchs_own_ns`."""
-    budget = sampling.DEFAULT_BUDGET if sampled else None
     mesh = init_device_mesh("cpu", _shape(workload), mesh_dim_names=workload.axes)
     with SlowLinks(_seconds(workload, mesh)):
-        with every_second_window() if sampled else nullcontext(), traincope.run(directory, budget=budget) as run:
+        with traincope.run(directory, budget=None) as run:
             _Training(workload, mesh).steps(steps, after_each=run.step)
         return torchs_own_ns(workload, mesh)
 

@@ -102,16 +102,6 @@ class MeasuredWorkload:
             kinds = {finding.kind for finding in self.analysis.verdict} & JUDGED
             yield self._fact("findings", _kinds(self.workload.findings), _kinds(kinds))
 
-    def rows_of_all_steps(self) -> Iterator[Row]:
-        """Estimates over all steps of a run that was recorded in windows, as means over ranks and steps."""
-        run = self.analysis.ledger.run
-        assert run is not None
-        yield self._fact("steps in detail, of all", "12 of 20", f"{run.sampled_steps} of {run.steps}")
-        for term, ns in run.terms.items():
-            if ns is not None:
-                known = mean(spent.get(term, 0) for spent in self.truth)
-                yield self._time(f"{term}, all steps", known, ns / run.rank_steps)
-
     def _straggler(self) -> Iterator[Row]:
         stragglers, expected = self.analysis.stragglers, self.workload.straggler
         named = [f"rank {straggler.rank} by {straggler.cause}" for straggler in stragglers.named]
@@ -178,14 +168,14 @@ def _kinds(kinds: Iterable[FindingKind]) -> str:
 
 
 def measure_workload(
-    pool: Pool, workload: Workload, directory: Path, *, steps: int, sampled: bool = False, times: int = ATTEMPTS
+    pool: Pool, workload: Workload, directory: Path, *, steps: int, times: int = ATTEMPTS
 ) -> MeasuredWorkload:
     """Measure once on a quiet machine, otherwise the quietest of so many times, independent of the result."""
     known, attempts = truth(workload), []
     while len(attempts) < times and all(attempt.noise > WITHIN for attempt in attempts):
         run = directory / str(len(attempts))
         with Control(workload, steps=steps) as control:
-            own_ns = pool.run(train, str(run), workload, steps, sampled)
+            own_ns = pool.run(train, str(run), workload, steps)
         attempts.append(
             MeasuredWorkload(
                 workload=workload,

@@ -28,7 +28,7 @@ def test_terms_that_no_probe_measures_are_named_below_the_numbers(tmp_path: Path
     assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap, kernel_wait" in texts
 
 
-def test_a_run_in_windows_has_the_terms_of_all_steps_with_their_intervals(
+def test_a_run_in_windows_says_how_many_steps_its_terms_are_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINCOPE_BUDGET", "")
@@ -42,8 +42,5 @@ def test_a_run_in_windows_has_the_terms_of_all_steps_with_their_intervals(
     library: Library = shelf(tmp_path / "run", cache=tmp_path / "cache")
     asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
     texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
-    assert "95 % interval" in texts
-    assert "exact" in texts
-    notes = [text for text in texts if isinstance(text, str) and text.startswith("exact: every step records it")]
-    assert len(notes) == 1
-    assert f" of {16 * BLOCK_STEPS - 1} steps" in notes[0]
+    (steps,) = (text for text in texts if isinstance(text, str) and text.endswith(f" of {16 * BLOCK_STEPS - 1} steps"))
+    assert 0 < int(steps.split()[0]) < 8 * BLOCK_STEPS

@@ -106,21 +106,6 @@ def slice_thread(rank: RankTimeline, *, window_ends: Ints) -> ThreadSlices:
     )
 
 
-def phase_codes(rank: RankTimeline, slices: ThreadSlices) -> NDArray[np.int8]:
-    """Return the code that each slice has without detail: of the innermost phase, whatever stalls or acts in it.
-
-    Marks on a device show no phases without detail.
-    """
-    evaluation = np.int8(HOST_TERMS.index(EVALUATION))
-    if rank.on_device:
-        return np.where(slices.code == evaluation, evaluation, np.int8(HOST_TERMS.index(UNATTRIBUTED)))
-    phases = slices.intervals[slices.intervals["kind"] == Kind.PHASE]
-    borders = np.append(slices.start_ns, slices.end_ns[-1:])
-    owner = owners(borders, phases["start_ns"], phases["end_ns"])
-    codes = np.append(_codes(rank, phases), np.int8(HOST_TERMS.index(UNATTRIBUTED)))[owner]
-    return np.where(slices.code == evaluation, evaluation, np.where(slices.part >= 0, slices.part, codes))
-
-
 def _parts(rank: RankTimeline, intervals: NDArray[np.void], borders: Ints) -> tuple[NDArray[np.int8], tuple[str, ...]]:
     """Return the innermost part around each slice, as a position in the terms, -1 for none; and the terms."""
     apart = intervals[(intervals["kind"] == Kind.PHASE) & np.isin(intervals["phase"], list(APART.values()))]

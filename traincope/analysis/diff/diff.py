@@ -4,22 +4,19 @@ The basis is a step if both runs do the same work per step on as many ranks. Oth
 if both runs give their tokens. Otherwise only shares of a step are compared, and neither run is called slower. Terms
 are means over the ranks. On the critical path a slow rank shows in what it does, not in the ranks that wait for it.
 
-If a run is recorded in windows, the step and the terms that every step records are compared over all steps. The other
-terms are compared by the means of windows, with the number of steps that each window stands for as weight.
+The lengths of all steps are compared, and the terms of the counted ones: steps without detail have no terms.
 
 The judgement rests on the step alone, at LEVEL. With many terms, the chance that any of them changes by luck must be no
 larger than with one, so their p are corrected for their number (`significance.adjusted`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil
 
 import numpy as np
 
 from traincope.analysis.analyze import Analysis
-from traincope.analysis.diff.series import StepSeries, by_window, every_step, step_series, tokens_per_step
+from traincope.analysis.diff.series import StepSeries, step_lengths, step_series, tokens_per_step
 from traincope.analysis.diff.settings import Difference, differences
 from traincope.analysis.diff.significance import Comparison, adjusted, compare, location
 from traincope.analysis.verdict.findings import Finding, FindingKind
@@ -127,7 +124,7 @@ class Diff:
     """Terms that one of the runs does not measure. Their time is in unattributed. Empty if other clocks measured."""
     num_steps: tuple[int, int]
     sampled_steps: tuple[int, int] | None
-    """Number of steps behind the terms that only windows show; None: neither run is recorded in windows."""
+    """Number of steps behind the terms; None: the same as behind the step."""
     threshold_ratio: float
     settings: tuple[Difference, ...]
     new_findings: tuple[Finding, ...]
@@ -137,12 +134,6 @@ class Diff:
     def change_ratio(self) -> float:
         """Change of the step over its first value."""
         return self.step.change / self.step.before if self.step.before else 0.0
-
-    @property
-    def exact_terms(self) -> tuple[str, ...]:
-        """Terms of all steps, also if a run is recorded in windows."""
-        compared = {term.term for term in self.terms} & {*self.after.ledger.every_step}
-        return tuple(term for term in self.before.ledger.every_step if term in compared)
 
     @property
     def clocks(self) -> tuple[Clock, Clock]:
@@ -167,110 +158,66 @@ def diff(before: Analysis, after: Analysis, *, threshold_ratio: float = DEFAULT_
     """Compare two runs. Both need counted steps that all their ranks completed."""
     basis, reason = _basis(before, after)
     order, unseen = _terms(before, after)
-    pairs = _pairs(before, after, order, basis=basis)
-    whole, *tested = ((pair, name, pair.test(name)) for pair in pairs for name in pair.names)
-    step = pairs[0].change(STEP, whole[2], p=whole[2].p)
-    corrected = adjusted([comparison.p for _, _, comparison in tested])
-    terms = [pair.change(name, comparison, p=p) for (pair, name, comparison), p in zip(tested, corrected, strict=True)]
+    lengths, series = _lengths(before, after, basis), _series(before, after, basis)
+    num_steps, sampled_steps = (len(lengths[0]), len(lengths[1])), (len(series[0]), len(series[1]))
+    whole = compare(*lengths)
+    tested = [compare(_term(series[0], name), _term(series[1], name)) for name in order]
+    corrected = adjusted([comparison.p for comparison in tested])
+    terms = (
+        _change(name, comparison, series, steps=sampled_steps, p=p)
+        for name, comparison, p in zip(order, tested, corrected, strict=True)
+    )
     return Diff(
         before=before,
         after=after,
-        judgement=_judgement(basis, whole[2], threshold_ratio),
+        judgement=_judgement(basis, whole, threshold_ratio),
         basis=basis,
         reason=reason,
-        step=step,
-        interval=None if basis is Basis.SHARE else whole[2].interval,
-        terms=tuple(sorted(terms, key=lambda term: order.index(term.term))),
+        step=_change(STEP, whole, series, steps=num_steps, p=whole.p),
+        interval=None if basis is Basis.SHARE else whole.interval,
+        terms=tuple(terms),
         unseen=unseen,
-        num_steps=pairs[0].steps,
-        sampled_steps=pairs[1].steps if len(pairs) > 1 else None,
+        num_steps=num_steps,
+        sampled_steps=None if sampled_steps == num_steps else sampled_steps,
         threshold_ratio=threshold_ratio,
         settings=differences(before.timeline, after.timeline),
         new_findings=_new_findings(before, after),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
-    """Series of both runs in the unit of the basis, and the terms that are compared by them."""
+def _lengths(before: Analysis, after: Analysis, basis: Basis) -> tuple[Floats, Floats]:
+    """Return the lengths of all steps of both runs in the unit of the basis."""
+    first, second = (step_lengths(run) * _factor(run, basis) for run in (before, after))
+    return (np.ones_like(first), np.ones_like(second)) if basis is Basis.SHARE else (first, second)
 
-    series: Series
-    detailed: Series
-    """Series of the steps with detail, which have a critical path."""
-    steps: tuple[int, int]
-    """Number of steps in each series."""
-    names: tuple[str, ...]
-    """`step` first, if these series give it; then terms."""
 
-    def test(self, name: str) -> Comparison:
-        """Test the difference of the step or a term."""
-        before, after = (series.wall_ns if name == STEP else _term(series, name) for series in self.series)
-        return compare(before, after, (self.series[0].weights, self.series[1].weights))
+def _series(before: Analysis, after: Analysis, basis: Basis) -> Series:
+    """Return the series of both runs in the unit of the basis."""
+    first, second = (_scaled(step_series(run), _factor(run, basis)) for run in (before, after))
+    return first, second
 
-    def change(self, name: str, comparison: Comparison, *, p: float | None) -> TermChange:
-        """Change of the step or a term. `p` is corrected for the number of tests."""
-        rank, rank_change = _most_changed(name, self.series)
-        return TermChange(
-            term=name,
-            before=comparison.before,
-            after=comparison.after,
-            steps=self.steps,
-            p=p,
-            steps_needed=self._steps(comparison.entries_needed),
-            path_change=_path_change(name, self.detailed),
-            rank=rank,
-            rank_change=rank_change,
-        )
 
-    def _steps(self, entries: int | None) -> int | None:
-        """Steps that so many entries of a series hold."""
-        if entries is None:
-            return None
-        return max(ceil(entries * steps / len(series)) for series, steps in zip(self.series, self.steps, strict=True))
+def _change(
+    name: str, comparison: Comparison, series: Series, *, steps: tuple[int, int], p: float | None
+) -> TermChange:
+    """Change of the step or a term. `p` is corrected for the number of tests."""
+    rank, rank_change = _most_changed(name, series)
+    return TermChange(
+        term=name,
+        before=comparison.before,
+        after=comparison.after,
+        steps=steps,
+        p=p,
+        steps_needed=comparison.entries_needed,
+        path_change=_path_change(name, series),
+        rank=rank,
+        rank_change=rank_change,
+    )
 
 
 def _term(series: StepSeries, name: str) -> Floats:
     """Series of a term; 0 in a run without it."""
     return series.terms.get(name, np.zeros(len(series)))
-
-
-def _pairs(before: Analysis, after: Analysis, names: Sequence[str], *, basis: Basis) -> tuple[_Pair, ...]:
-    """One pair of series with all terms; if a run is recorded in windows, one of all steps and one of windows."""
-    runs = before, after
-    counted = step_series(before), step_series(after)
-    if before.ledger.run is None and after.ledger.run is None:
-        return (_pair(runs, counted, detailed=counted, of=counted, names=(STEP, *names), basis=basis),)
-    windows = by_window(counted[0], before), by_window(counted[1], after)
-    every = every_step(before), every_step(after)
-    exact = tuple(name for name in names if name in before.ledger.every_step and name in after.ledger.every_step)
-    others = tuple(name for name in names if name not in exact)
-    return (
-        _pair(runs, every, detailed=windows, of=every, names=(STEP, *exact), basis=basis),
-        _pair(runs, windows, detailed=windows, of=counted, names=others, basis=basis),
-    )
-
-
-def _pair(
-    runs: tuple[Analysis, Analysis],
-    series: Series,
-    *,
-    detailed: Series,
-    of: Series,
-    names: tuple[str, ...],
-    basis: Basis,
-) -> _Pair:
-    """Bring the series to the unit of the basis. `of` are the steps in them."""
-
-    def scaled(pair: Series) -> Series:
-        first, second = (_scaled(each, _factor(run, basis)) for each, run in zip(pair, runs, strict=True))
-        return first, second
-
-    return _Pair(
-        series=scaled(series),
-        detailed=scaled(detailed),
-        steps=(len(of[0]), len(of[1])),
-        names=names,
-    )
 
 
 def _terms(before: Analysis, after: Analysis) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -328,8 +275,7 @@ def _path_change(name: str, series: tuple[StepSeries, StepSeries]) -> float | No
     if not all(run_series.path for run_series in series):
         return None
     before, after = (
-        _typical(run_series, sum(run_series.path.values()) if name == STEP else run_series.path.get(name))
-        for run_series in series
+        _typical(sum(run_series.path.values()) if name == STEP else run_series.path.get(name)) for run_series in series
     )
     return after - before
 
@@ -340,16 +286,16 @@ def _most_changed(name: str, series: tuple[StepSeries, StepSeries]) -> tuple[int
     if first.rank_terms.keys() != second.rank_terms.keys() or name == STEP or len(first.rank_terms) < 2:
         return None, None
     changes = {
-        rank: _typical(second, second.rank_terms[rank].get(name)) - _typical(first, terms.get(name))
+        rank: _typical(second.rank_terms[rank].get(name)) - _typical(terms.get(name))
         for rank, terms in first.rank_terms.items()
     }
     changed = max(changes, key=lambda rank: abs(changes[rank]))
     return changed, changes[changed]
 
 
-def _typical(series: StepSeries, values: Floats | int | None) -> float:
+def _typical(values: Floats | int | None) -> float:
     """Typical value of one of the series; 0 without it."""
-    return 0.0 if values is None or isinstance(values, int) else location(values, series.weights)
+    return 0.0 if values is None or isinstance(values, int) else location(values)
 
 
 def _judgement(basis: Basis, step: Comparison, threshold_ratio: float) -> Judgement:

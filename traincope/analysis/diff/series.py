@@ -9,20 +9,17 @@ from numpy.typing import NDArray
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.attribution.terms import EVALUATION
 from traincope.analysis.efficiency.declared_flops import TOKENS, mean_amount, positive
-from traincope.analysis.ledger.ledger import RankLedger, sampled_steps
+from traincope.analysis.ledger.ledger import RankLedger
 from traincope.analysis.pipeline.replicas import by_number
 from traincope.arrays import Bools, Floats
-from traincope.events import BLOCK_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeries:
-    """Series of steps that all ranks completed, or of their means over windows. All arrays have one entry each, ns."""
+    """Series of steps that all ranks completed. All arrays have one entry per step, ns."""
 
     numbers: NDArray[np.int64]
-    """Step numbers; of a window its first one."""
-    weights: Floats
-    """Number of steps that each entry stands for."""
+    """Step numbers."""
     wall_ns: Floats
     terms: Mapping[str, Floats]
     """Terms that the run's source measures; they sum to wall_ns."""
@@ -56,24 +53,9 @@ def step_series(analysis: Analysis) -> StepSeries:
     return _series(analysis, lambda rank: rank.counted)
 
 
-def every_step(analysis: Analysis) -> StepSeries:
-    """Series of all steps. Of light ones, only the terms EVERY_STEP have a meaning."""
-    return _series(analysis, lambda rank: rank.timed)
-
-
-def by_window(series: StepSeries, analysis: Analysis) -> StepSeries:
-    """Return the means of counted steps over windows. In a run without windows, each block of steps is one."""
-    window, weights = series.numbers // BLOCK_STEPS, series.weights
-    if analysis.ledger.run is not None:
-        steps = sampled_steps(analysis.ledger.ranks)
-        sampled = steps.numbers[steps.sampled]
-        window = by_number(series.numbers, sampled, steps.window[steps.sampled], missing=0)
-        weights = steps.weights[np.searchsorted(sampled, series.numbers)]
-    _, first, at = np.unique(window, return_index=True, return_inverse=True)
-    count = np.bincount(at)
-    means = series.mapped(lambda values: np.bincount(at, weights=values) / count)
-    sums: Floats = np.bincount(at, weights=weights).astype(np.float64)
-    return replace(means, numbers=series.numbers[first], weights=sums)
+def step_lengths(analysis: Analysis) -> Floats:
+    """Lengths of all steps, also of those without detail."""
+    return _series(analysis, lambda rank: rank.timed).wall_ns
 
 
 def _series(analysis: Analysis, chosen: Callable[[RankLedger], Bools]) -> StepSeries:
@@ -93,7 +75,6 @@ def _series(analysis: Analysis, chosen: Callable[[RankLedger], Bools]) -> StepSe
     measured = [term for term in ledger.order if by_rank and all(term in rank_terms for rank_terms in by_rank.values())]
     return StepSeries(
         numbers=numbers,
-        weights=np.ones(len(numbers)),
         wall_ns=np.mean(walls, axis=0) if walls else np.empty(0),
         terms={term: np.mean([rank_terms[term] for rank_terms in by_rank.values()], axis=0) for term in measured},
         path=_path(analysis, numbers),

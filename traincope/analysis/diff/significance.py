@@ -17,11 +17,11 @@ counts as the next farthest one: one hiccup of the machine moves it little.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan2, ceil, inf, pi, sqrt
+from math import ceil, inf, sqrt
 
 import numpy as np
 
-from traincope.analysis.ledger.estimates import student_quantile
+from traincope.analysis.student import student_quantile, student_tail
 from traincope.arrays import Floats
 
 BLOCKS = 10
@@ -34,8 +34,6 @@ MAX_CORRELATION = 0.97
 """Upper bound of that correlation from which the runs are not tested."""
 SPREADS, SCALE = 5.0, 1.4826
 """SCALE times the median absolute deviation is the spread of normal noise."""
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
-"""Points and weights of the Gauss-Legendre quadrature."""
 ROUNDING = 1e-9
 """Share of the values within which they count as equal."""
 
@@ -65,7 +63,7 @@ class Blocks:
 
     means: Floats
     shares: Floats
-    """Shares of the steps that the blocks stand for."""
+    """Shares of the entries that the blocks hold."""
 
     @property
     def location(self) -> float:
@@ -92,25 +90,22 @@ class Blocks:
         return float(centred[1:] @ centred[:-1] / (centred @ centred)) + 1 / len(centred)
 
 
-def blocks(values: Floats, weights: Floats | None = None) -> Blocks:
-    """Means of BLOCKS stretches of about equal length; of each entry in a shorter series. `weights`: equal if None."""
-    edges = np.linspace(0, len(values), min(BLOCKS, len(values)) + 1).astype(np.int64)[:-1]
-    each = np.ones(len(values)) if weights is None else weights
-    sums = np.add.reduceat(each, edges)
-    means = np.add.reduceat(values * each, edges) / sums
-    return Blocks(means=_limited(means), shares=sums / sums.sum())
+def blocks(values: Floats) -> Blocks:
+    """Means of BLOCKS stretches of about equal length; of each entry in a shorter series."""
+    edges = np.linspace(0, len(values), min(BLOCKS, len(values)) + 1).astype(np.int64)
+    counts = np.diff(edges)
+    means = np.add.reduceat(values, edges[:-1]) / counts
+    return Blocks(means=_limited(means), shares=counts / len(values))
 
 
-def location(values: Floats, weights: Floats | None = None) -> float:
+def location(values: Floats) -> float:
     """Typical value of a series with at least one entry."""
-    return blocks(values, weights).location
+    return blocks(values).location
 
 
-def compare(before: Floats, after: Floats, weights: tuple[Floats, Floats] | None = None) -> Comparison:
+def compare(before: Floats, after: Floats) -> Comparison:
     """Test whether two series with at least one entry each have the same mean."""
-    first, second = (
-        blocks(values, None if weights is None else weights[at]) for at, values in enumerate((before, after))
-    )
+    first, second = blocks(before), blocks(after)
     shortest = min(len(before), len(after))
     if shortest < BLOCKS * MIN_BLOCK_STEPS:
         return _untested(first, second, entries_needed=BLOCKS * MIN_BLOCK_STEPS)
@@ -149,19 +144,6 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, value * (len(p) - rank)))
         result[at] = largest
     return result
-
-
-def student_tail(t: float, freedom: float) -> float:
-    """Two-sided probability of a value as far from 0 as `t` by Student's distribution.
-
-    With t = sqrt(freedom) tan(a), the density of a is proportional to cos(a) ** (freedom - 1).
-    """
-
-    def area(begin: float) -> float:
-        middle, half = (pi / 2 + begin) / 2, (pi / 2 - begin) / 2
-        return half * float(WEIGHTS @ np.cos(middle + half * NODES) ** (freedom - 1))
-
-    return area(atan2(abs(t), sqrt(freedom))) / area(0.0) if abs(t) < inf else 0.0
 
 
 def _untested(first: Blocks, second: Blocks, *, entries_needed: int) -> Comparison:

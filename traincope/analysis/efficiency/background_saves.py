@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.ledger.estimates import student_quantile
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
+from traincope.analysis.student import student_quantile
 from traincope.arrays import Bools, Floats, Ints
 from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, OPEN, Phase
 from traincope.store.job.attempts import SAVING_LATER

@@ -41,9 +41,10 @@ class Cost:
 
 
 def cost(ledger: Ledger, *, price_per_gpu_hour: float | None = None) -> Cost:
-    """Convert each term's ns, summed over ranks, to rank-hours."""
+    """Convert each term's ns, summed over ranks and scaled from the counted steps to all, to rank-hours."""
+    totals = {term: ledger.total(term) for term in ledger.order}
     return Cost(
-        wall_hours=rank_hours(ledger.run_wall_ns),
-        hours={term: None if (ns := ledger.run_total(term)) is None else rank_hours(ns) for term in ledger.order},
+        wall_hours=rank_hours(ledger.timed_wall_ns),
+        hours={term: None if ns is None else rank_hours(ledger.scale * ns) for term, ns in totals.items()},
         price_per_gpu_hour=price_per_gpu_hour,
     )

@@ -174,7 +174,7 @@ class _Rated:
             if rank_flops is None:
                 return None
             ideal_ns += int(rank.timed.sum()) * sum(self._ideal_ns(rank.rank, rank_flops).values())
-        return ideal_ns / self.ledger.run_wall_ns
+        return ideal_ns / self.ledger.timed_wall_ns
 
     def over_job(self, job: Goodput) -> float | None:
         """Job MFU. It assumes that each rank did one step's work in each step, and was there the whole time."""

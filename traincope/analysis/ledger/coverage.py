@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.events import END_OF_TIME_NS, RECORDER_LEVEL
+from traincope.events import BLOCK_STEPS, END_OF_TIME_NS, FIRST_BLOCKS, RECORDER_LEVEL
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
 
 COMMUNICATION_LEVEL = 1
 """The lowest level at which collectives are recorded."""
+MIN_DRAWN_STEPS = 24
+"""Fewest steps of drawn windows that stand for a run without its first windows."""
 
 
 def guessed_steps(timeline: Timeline) -> int:
@@ -37,6 +39,10 @@ class ExcludedSteps:
     """Steps in which some rank recorded no communication: it was between windows, or its level was lowered."""
     requested: frozenset[int] = frozenset()
     """Steps with detail that a person or an anomaly chose: no sample of the run."""
+    early: frozenset[int] = frozenset()
+    """Steps of the first windows, which the recorder always takes, if drawn windows are enough without them. A run
+    begins unlike it continues, for example with compilations.
+    """
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -45,7 +51,7 @@ class ExcludedSteps:
     @property
     def light(self) -> frozenset[int]:
         """Steps of which only what every step records enters a result."""
-        return (self.unwatched | self.requested) - self.warm_up - self.dropped
+        return (self.unwatched | self.requested | self.early) - self.warm_up - self.dropped
 
 
 def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
@@ -57,7 +63,15 @@ def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
     complete = frozenset(numbers - warm_up - dropped)
     unwatched = _unless_all(undetailed_steps(timeline), among=complete)
     requested = _unless_all(frozenset(timeline.requested_steps), among=complete - unwatched)
-    return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched, requested=requested)
+    early = _early_steps(complete - unwatched - requested, unwatched=unwatched)
+    return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched, requested=requested, early=early)
+
+
+def _early_steps(sampled: frozenset[int], *, unwatched: frozenset[int]) -> frozenset[int]:
+    """Return the sampled steps of the first windows, if the other windows are enough but not most of the run."""
+    early = frozenset(number for number in sampled if number < FIRST_BLOCKS * BLOCK_STEPS)
+    num_drawn = len(sampled - early)
+    return early if MIN_DRAWN_STEPS <= num_drawn < len(unwatched) else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,20 +19,15 @@ from traincope.analysis.attribution.terms import (
     UNATTRIBUTED,
     exposed_transfer,
     exposed_wait,
-    sums_of_terms,
     term_order,
 )
-from traincope.analysis.attribution.thread_slices import ThreadSlices, phase_codes
+from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.ledger.coverage import ExcludedSteps
-from traincope.analysis.ledger.estimates import RunLedger, SampledSteps, estimated_shares, run_ledger
 from traincope.analysis.pipeline.bubble import Idle
 from traincope.analysis.pipeline.replicas import NO_WINDOW, by_number
-from traincope.arrays import Bools, Floats, Ints, Numbers
+from traincope.arrays import Bools, Ints, Numbers
 from traincope.timeline import LedgerClock, RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS, axis_order
-
-MAX_LEFT_OUT = 1 / 16
-"""Largest share of light steps that may be left out: numbers of the others then stand for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +47,6 @@ class RankLedger:
     """True for steps that enter the sums. The first step of a run is the warm-up."""
     light: Bools
     """True for steps whose length is known but not what it consists of, and for requested ones, which are no sample."""
-    by_phase: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
-    """(Phase, term) -> ns of the term that a light step would record as that phase. Empty if no step is light."""
     parts: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
     """(Term of a part that is not training, term inside) -> ns: compute, waits and transfers, which it contains."""
     every_step: tuple[str, ...] = EVERY_STEP
@@ -137,6 +130,11 @@ class Ledger:
         return sum(rank.num_counted for rank in self.ranks)
 
     @property
+    def timed_steps(self) -> int:
+        """Number of steps of the rank with most, with those without detail."""
+        return max((int(rank.timed.sum()) for rank in self.ranks), default=0)
+
+    @property
     def evaluation_ns(self) -> int:
         """Evaluation of all ranks in the whole run."""
         return sum(rank.evaluation_ns for rank in self.ranks)
@@ -170,18 +168,19 @@ class Ledger:
         return {key: sums[key] for key in sorted(sums, key=lambda key: (axis_order(key[0]), key[1])) if sums[key]}
 
     @cached_property
-    def run(self) -> RunLedger | None:
-        """The terms over all steps, light ones too; None if the sums are those of all steps, or of nearly all."""
-        light = sum(int(rank.light.sum()) for rank in self.ranks)
-        if not self.wall_ns or light <= MAX_LEFT_OUT * sum(int(rank.timed.sum()) for rank in self.ranks):
-            return None
-        return run_ledger(
-            sampled_steps(self.ranks),
-            order=self.order,
-            unseen={term for term in self.order if self.total(term) is None},
-            sums=sums_of_terms(self.order),
-            rank_steps=sum(int(rank.timed.sum()) for rank in self.ranks),
-        )
+    def timed_wall_ns(self) -> int:
+        """Wall time of the counted steps and of those without detail, summed over ranks."""
+        return sum(int(rank.wall_ns[rank.timed].sum()) for rank in self.ranks)
+
+    @property
+    def scale(self) -> float:
+        """Return how many times the wall time of the counted steps all of these steps took."""
+        return self.timed_wall_ns / self.wall_ns if self.wall_ns else 1.0
+
+    @property
+    def is_thinned(self) -> bool:
+        """Return whether steps are without detail, so that the counted ones stand for all."""
+        return any(bool(rank.light.any()) for rank in self.ranks)
 
     def parts(self) -> dict[tuple[str, str], int]:
         """Sum what parts that are not training contain, over ranks and counted steps: (term, term inside) -> ns."""
@@ -191,34 +190,16 @@ class Ledger:
                 sums[key] += int(ns[rank.counted].sum())
         return {key: ns for key, ns in sums.items() if ns}
 
-    @property
-    def run_wall_ns(self) -> int:
-        """Wall time of all steps, summed over ranks."""
-        return self.wall_ns if self.run is None else self.run.wall_ns
-
-    def run_total(self, term: str) -> int | None:
-        """Sum a term over ranks and all steps, in ns: an estimate where only windows show it."""
-        return self.total(term) if self.run is None else self.run.terms.get(term)
-
     def share(self, term: str) -> float | None:
-        """Return the term's share of the wall time of all steps."""
-        total = self.run_total(term)
-        return None if total is None or not self.run_wall_ns else total / self.run_wall_ns
+        """Return the term's share of the wall time of the counted steps."""
+        total = self.total(term)
+        return None if total is None or not self.wall_ns else total / self.wall_ns
 
     def share_on(self, ranks: Collection[RankLedger], term: str) -> float:
-        """Return the term's share of the wall time of all steps on some of the ranks.
-
-        If only windows show the term, it is estimated: the first window of a run is unlike the rest.
-        """
+        """Return the term's share of step time on some of the ranks: of all steps, if every step records it."""
         known = [rank.known(term) for rank in ranks]
         ns, wall_ns = sum(ns for ns, _ in known), sum(wall_ns for _, wall_ns in known)
-        if not ns or not wall_ns:
-            return 0.0
-        sampled = [rank for rank in ranks if rank.counted.any() and rank.light.any()]
-        if term in self.every_step or len(sampled) < len(ranks):
-            return ns / wall_ns
-        estimate = estimated_shares(sampled_steps(sampled), {term: (term,)})[term].estimate
-        return min(max(estimate, 0.0), 1.0)
+        return ns / wall_ns if wall_ns else 0.0
 
 
 def evaluation_by_step(timeline: Timeline, ledger: RankLedger) -> Ints:
@@ -276,7 +257,6 @@ def rank_ledger(
         ),
         counted=~np.isin(numbers, list(excluded.numbers)),
         light=np.isin(numbers, list(excluded.light)),
-        by_phase=_by_phase(rank, slices, split, pool=pool, bubble=bubble) if excluded.light and rank.steps else {},
         every_step=() if rank.on_device else EVERY_STEP,
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
@@ -414,50 +394,6 @@ def _bubble_terms(numbers: Ints, pool_ns: Ints, idle: Sequence[Idle]) -> dict[st
         "bubble.imbalance": imbalance,
         "bubble.jitter": jitter,
         exposed_transfer(PIPELINE_AXIS): transfer,
-    }
-
-
-def sampled_steps(ranks: Sequence[RankLedger]) -> SampledSteps:
-    """Sum the steps of these ranks, which must have counted and light ones."""
-    numbers = np.unique(np.concatenate([rank.numbers[rank.timed] for rank in ranks]))
-    sums: dict[tuple[str, str], Floats] = {}
-    for rank in ranks:
-        at = np.searchsorted(numbers, rank.numbers[rank.timed])
-        for key, ns in rank.by_phase.items():
-            np.add.at(sums.setdefault(key, np.zeros(len(numbers))), at, ns[rank.timed])
-    counted = np.concatenate([rank.numbers[rank.counted] for rank in ranks])
-    return SampledSteps(
-        numbers=numbers,
-        wall_ns=sum(int(rank.wall_ns[rank.timed].sum()) for rank in ranks),
-        sampled=np.isin(numbers, counted),
-        by_phase=sums,
-    )
-
-
-def _by_phase(
-    rank: RankTimeline, slices: ThreadSlices, split: StallSplit, *, pool: Bools, bubble: Mapping[str, Ints]
-) -> dict[tuple[str, str], Floats]:
-    """Sum every term by step and by the phase that a light step would record at the same time.
-
-    The bubble's terms have no place in a step: each has the phases of the step's whole idle time.
-    """
-    count = len(rank.steps)
-    places = phase_codes(rank, slices).astype(np.int32) * count + slices.step
-    placed = replace(slices, step=np.where(slices.step < 0, slices.step, places))
-    size = len(slices.terms) * count
-    placed_terms = _host_terms(placed, pool=pool, count=size)
-    placed_terms |= _exposed_terms(placed, split, pool=pool | (slices.part >= 0), count=size)
-    del placed_terms[EVALUATION]
-    sums: dict[str, Floats] = {term: ns.astype(np.float64) for term, ns in placed_terms.items()}
-    idle_ns = _by_step(placed, np.flatnonzero(pool), size).reshape(-1, count)
-    share = idle_ns / np.maximum(idle_ns.sum(axis=0), 1)
-    for term, ns in bubble.items():
-        sums[term] = sums.get(term, np.zeros(size)) + (share * ns).ravel()
-    return {
-        (phase, term): ns
-        for term, by_phase in sums.items()
-        for phase, ns in zip(slices.terms, by_phase.reshape(-1, count), strict=True)
-        if ns.any()
     }
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.ledger.estimates import CONFIDENCE, MIN_WINDOWS
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.ledger.requested_windows import RequestedWindow, requested_windows
+from traincope.analysis.student import CONFIDENCE
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import Timeline
 
@@ -19,6 +19,8 @@ FIRST_WITH_WINDOWS = 3
 """First version of the format in which steps tell whether they have detail."""
 NEIGHBOURS = 8
 """Light steps on each side of a window that it is compared with."""
+MIN_WINDOWS = 8
+"""Fewer windows give no interval that could be trusted."""
 RESAMPLES = 2_000
 TRIMMED = 0.2
 """Share of the windows left out on each side: what else runs on the machine can double the time of a window."""

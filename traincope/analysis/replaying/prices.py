@@ -1,8 +1,8 @@
 """Gains of removed causes: the share of step time that the recorded steps take less without them.
 
 A replay of the last steps gives the gain, as `--what-if` does. It is scaled by how much time the cause takes in all
-steps. Steps with too many records are not replayed: then the time of the cause on the critical path is the most that
-its removal can save. Without a path, the cause's share of step time is the estimate.
+counted steps. Steps with too many records are not replayed: then the time of the cause on the critical path is the most
+that its removal can save. Without a path, the cause's share of step time is the estimate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,8 @@ from traincope.plan.pipeline.orders import Shape
 MAX_RECORDS = 30_000
 """Records of the last steps that are replayed for the verdict: a tenth of a second of computing."""
 WAIT = exposed_wait("").removesuffix("]")
-MAX_INTERVAL = 1.0
-"""Width of a sampled term's interval, relative to the term, above which the term is no evidence of a gain."""
+MIN_STEPS = 24
+"""Fewest steps with detail that are evidence of a gain in a run that has steps without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Prices:
 
         `share`: the cause's share of step time. `at_most`: the advice may remove less than the whole cause.
         """
-        confidence = MEDIUM if all(self._is_known(term) for term in removed.terms) else UNKNOWN
+        confidence = MEDIUM if self._shows_enough else UNKNOWN
         ratio = self.replayed(removed)
         if ratio is None:
             ratio, at_most = self._on_path(removed), True
@@ -118,12 +118,10 @@ class Prices:
         inside = self._removed_share(removed, lambda rank: rank.counted & np.isin(rank.numbers, chosen))
         if inside <= 0:
             return None
-        return self._removed_share(removed, lambda rank: rank.counted, estimated=True) / inside
+        return self._removed_share(removed, lambda rank: rank.counted) / inside
 
-    def _removed_share(
-        self, removed: Factors, chosen: Callable[[RankLedger], Bools], *, estimated: bool = False
-    ) -> float:
-        """Share of the ranks' time in the chosen steps that the change removes. `estimated`: over all steps."""
+    def _removed_share(self, removed: Factors, chosen: Callable[[RankLedger], Bools]) -> float:
+        """Share of the ranks' time in the chosen steps that the change removes."""
         ns, wall_ns = 0.0, 0.0
         for rank in self.ledger.ranks:
             steps = chosen(rank)
@@ -131,24 +129,13 @@ class Prices:
             for term in removed.terms:
                 values = rank.terms.get(term)
                 if values is not None:
-                    factor = self._estimated(term) if estimated else 1.0
-                    ns += factor * _removed_ns(removed, rank.rank, term, values[steps], rank.numbers[steps])
+                    ns += _removed_ns(removed, rank.rank, term, values[steps], rank.numbers[steps])
         return ns / wall_ns if wall_ns else 0.0
 
-    def _estimated(self, term: str) -> float:
-        """Term's share in all steps, relative to that in the steps with detail."""
-        ns, share = self.ledger.total(term), self.ledger.share(term)
-        return share * self.ledger.wall_ns / ns if ns and share is not None else 1.0
-
-    def _is_known(self, term: str) -> bool:
-        """True if every step records the term, or enough windows show it."""
-        run = self.ledger.run
-        estimate = None if run is None else run.estimates.get(term)
-        if run is None or estimate is None or estimate.steps == run.steps:
-            return True
-        if estimate.low is None or estimate.high is None:
-            return False
-        return estimate.high - estimate.low <= MAX_INTERVAL * estimate.estimate
+    @property
+    def _shows_enough(self) -> bool:
+        """True if the counted steps are all steps, or enough to stand for them."""
+        return not self.ledger.is_thinned or max(rank.num_counted for rank in self.ledger.ranks) >= MIN_STEPS
 
 
 def _removed_ns(removed: Factors, rank: int, term: str, ns: Ints, numbers: Ints) -> float:

@@ -45,9 +45,9 @@ def _where(change: StepChange) -> str:
 def _growth(change: StepChange) -> str:
     growth = change.growth
     if growth is None:
-        return "; the phases that every step records show no single rank as its cause"
-    grew = f"{growth.phase} of rank {growth.rank} grew from {_ms(growth.before_ns)} to {_ms(growth.after_ns)} ms"
-    return f"; by the phases that every step records, without detail, {grew}"
+        return "; the terms that every step records show no single rank as its cause"
+    grew = f"{growth.term} of rank {growth.rank} grew from {_ms(growth.before_ns)} to {_ms(growth.after_ns)} ms"
+    return f"; by the terms that every step records, {grew}"
 
 
 def _ms(ns: int) -> str:

@@ -17,6 +17,7 @@ from collections import deque
 from hashlib import blake2b
 from statistics import median
 
+from traincope.events import FIRST_BLOCKS
 from traincope.record.session.steps import StepCost
 
 MAX_HALVINGS = 10
@@ -24,8 +25,6 @@ MAX_HALVINGS = 10
 JUDGED_STEPS = 32
 """Number of latest steps, with and without detail, whose medians decide: one-off costs never do."""
 MIN_JUDGED_STEPS = 5
-FIRST_BLOCKS = 12
-"""Number of first blocks that are windows."""
 ADVANCE_NS = 600_000_000_000
 """Time of training whose budget the first blocks may take."""
 FIRST_SHARE = 0.2

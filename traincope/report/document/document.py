@@ -6,16 +6,12 @@ from collections.abc import Mapping
 
 from traincope.analysis import (
     Analysis,
-    AxisOperation,
     Bubble,
     DeviceStall,
     ExpertLoads,
     Fault,
     Ledger,
     RankLedger,
-    RunEstimates,
-    RunLedger,
-    Stragglers,
     TermCauses,
     Utilization,
     backward_steps,
@@ -30,7 +26,7 @@ from traincope.analysis.efficiency.energy import Energy
 from traincope.explanations import explanations
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_energy_price, with_price
-from traincope.report.document.parts import critical_path, estimates, finding_of, gpu, kernels, timetable_rows
+from traincope.report.document.parts import critical_path, finding_of, gpu, kernels, timetable_rows
 from traincope.report.document.recording_losses import count_losses
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
@@ -67,14 +63,14 @@ def _document(analysis: Analysis) -> schema.Document:
     return schema.Document(
         schema_version=schema.SCHEMA_VERSION,
         run=_run(analysis),
-        verdict=[finding_of(finding, wall_ns=ledger.run_wall_ns) for finding in analysis.verdict],
+        verdict=[finding_of(finding, wall_ns=ledger.timed_wall_ns) for finding in analysis.verdict],
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         causes=[_causes(each) for each in term_causes(analysis)],
         utilization=_utilization(analysis.utilization, analysis.experts),
         energy=schema.convert(analysis.energy or UNKNOWN_ENERGY, schema.Energy, price_per_kwh=None, money=None),
-        comm=[_operation(row, analysis.run_estimates) for row in analysis.comm] or None,
-        bubble=_bubble(analysis.bubble, analysis.run_estimates) if counted and analysis.bubble else None,
-        stragglers=_stragglers(analysis.stragglers, analysis.run_estimates) if counted else None,
+        comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
+        bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
+        stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
         slowdown=None if analysis.slowdown is None else schema.convert(analysis.slowdown, schema.Slowdown),
         host_shortages=[schema.convert(each, schema.HostShortage) for each in analysis.host_shortages],
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
@@ -138,7 +134,6 @@ def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
         ambiguous_waits_ns=sum(waits.values()),
         ambiguous_waits=[schema.AmbiguousWait(axis=axis, reason=why, ns=ns) for (axis, why), ns in waits.items()],
         waterfall={term: ledger.share(term) for term in ledger.order},
-        run=None if ledger.run is None else _run_ledger(ledger.run),
         device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
         host_hidden_wait=None if hidden is None else dict(hidden),
         host_clock_reason=analysis.why_on_host,
@@ -150,10 +145,6 @@ def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
 def _causes(of: TermCauses) -> schema.TermCauses:
     causes = [schema.convert(cause, schema.Cause, ratio=cause.ns / of.ns if of.ns else None) for cause in of.causes]
     return schema.convert(of, schema.TermCauses, causes=causes)
-
-
-def _run_ledger(run: RunLedger) -> schema.RunLedger:
-    return schema.convert(run, schema.RunLedger, estimates=estimates(run.estimates), sums=estimates(run.sums))
 
 
 def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:
@@ -174,31 +165,8 @@ def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schem
     )
 
 
-def _operation(row: AxisOperation, run: RunEstimates | None) -> schema.Operation:
-    of_all_steps = None if run is None else run.operations[row.axis, row.operation]
-    converted = None if of_all_steps is None else schema.convert(of_all_steps, schema.OperationEstimates)
-    return schema.convert(row, schema.Operation, run=converted)
-
-
-def _stragglers(stragglers: Stragglers, run: RunEstimates | None) -> schema.Stragglers:
-    of_all_steps = {} if run is None else run.ranks
-    ranks = []
-    for rank in stragglers.ranks:
-        known = of_all_steps.get(rank.rank)
-        converted = None if known is None else schema.convert(known, schema.RankEstimates)
-        ranks.append(schema.convert(rank, schema.RankWait, run=converted))
-    return schema.convert(stragglers, schema.Stragglers, ranks=ranks)
-
-
-def _bubble(bubble: Bubble, run: RunEstimates | None) -> schema.Bubble:
-    stages = [
-        schema.convert(stage, schema.Stage, run=None if run is None else estimates(run.stages[stage.stage]))
-        for stage in bubble.stages
-    ]
-    of_all_steps = None if run is None else estimates(run.bubble)
-    return schema.convert(
-        bubble, schema.Bubble, stages=stages, run=of_all_steps, timetable=timetable_rows(bubble.timetable)
-    )
+def _bubble(bubble: Bubble) -> schema.Bubble:
+    return schema.convert(bubble, schema.Bubble, timetable=timetable_rows(bubble.timetable))
 
 
 def _last_ns(timeline: Timeline) -> Mapping[int, int]:

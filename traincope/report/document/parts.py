@@ -1,12 +1,11 @@
 """Single parts of the document: findings, the critical path, a pipeline's timetable, kernel traces."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from traincope.analysis import (
     ClassTime,
     CriticalPath,
-    Estimate,
     Finding,
     GpuPartition,
     Kernels,
@@ -59,17 +58,9 @@ def critical_path(path: CriticalPath) -> schema.CriticalPath:
             schema.RankPath(rank=rank, ns=sum(rank_terms.values()), terms=rank_terms)
             for rank, rank_terms in sorted(ranks.items(), key=lambda item: (-sum(item[1].values()), item[0]))
         ],
-        run=None
-        if path.run is None
-        else schema.convert(path.run, schema.RunPath, estimates=estimates(path.run.estimates)),
         step=None if shown is None else shown.number,
         segments=None if shown is None or len(shown.segments) > MAX_SEGMENTS else _segments(shown),
     )
-
-
-def estimates(of: Mapping[str, Estimate]) -> dict[str, schema.Estimate]:
-    """Estimates by term, with the reason where the sampling error is unknown."""
-    return {name: schema.convert(estimate, schema.Estimate) for name, estimate in of.items()}
 
 
 def _segments(step: StepPath) -> list[schema.Segment]:

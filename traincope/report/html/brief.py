@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from traincope.palette import GOOD, SEVERE, colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.schema import Document, Finding, Ledger
-from traincope.report.text.sections.all_steps import all_steps, interval
+from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
@@ -53,29 +53,25 @@ def _finding(finding: Finding) -> Iterator[Html]:
 
 
 def _waterfall(ledger: Ledger) -> Html:
-    whole = all_steps(ledger)
     shown = {term: ratio for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) >= MIN_RATIO}
     longest = max((abs(ratio) for ratio in shown.values()), default=1.0)
     rows = [_row(ledger, term, ratio / longest) for term, ratio in shown.items()]
-    head = f"mean step {milliseconds(whole.mean_step_ns)} ms over {count(len(ledger['ranks']), 'rank')} and "
+    head = f"mean step {milliseconds(mean_step_ns(ledger))} ms over {count(len(ledger['ranks']), 'rank')} and "
     return tag(
         "table",
-        tag("caption", f"{head}{count(whole.num_steps, 'step')}", style=f"{QUIET};caption-side:top;text-align:left"),
+        tag("caption", f"{head}{counted_steps(ledger)}", style=f"{QUIET};caption-side:top;text-align:left"),
         tag("tbody", *rows),
         style="border-collapse:collapse",
     )
 
 
 def _row(ledger: Ledger, term: str, length: float) -> Html:
-    whole, run = all_steps(ledger), ledger["run"]
-    per_step = milliseconds((whole.terms[term] or 0) / whole.rank_steps)
+    per_step = milliseconds((ledger["terms"][term] or 0) / ledger["rank_steps"])
     bar = f"background:{colour(term)};height:.8em;width:{max(length, 0.0) * BAR_REM:.2f}rem"
-    error = [] if run is None else [tag("td", interval(run["estimates"][term]), style=RIGHT)]
     return tag(
         "tr",
         tag("td", term, style=LEFT),
         tag("td", share(ledger["waterfall"][term]), style=RIGHT),
-        *error,
         tag("td", joined(per_step, " ms"), style=RIGHT),
         tag("td", tag("div", style=bar), style=LEFT),
     )

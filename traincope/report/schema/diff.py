@@ -11,7 +11,7 @@ class ComparedRun(TypedDict):
     steps: int
     """Number of compared steps."""
     sampled_steps: int | None
-    """Number of those that terms stand on which only windows show; null: neither run is recorded in windows."""
+    """Number of those that terms stand on; null: all of both runs."""
     clock: str
     """Clock of the terms: host, marks on the GPUs' streams, kernel traces. If it differs, no term is compared."""
 

@@ -332,7 +332,7 @@ class RequestedWindow(TypedDict):
 
 
 class Sampling(TypedDict):
-    """Steps with detail: collectives, waits, pipeline actions. Estimates of the ledger stand on them."""
+    """Steps with detail: collectives, waits, pipeline actions."""
 
     steps: int
     sampled_steps: int
@@ -345,7 +345,7 @@ class Sampling(TypedDict):
     own_ratio: float | None
     """The recorder's own time over the steps' wall time."""
     requested: list[RequestedWindow]
-    """Windows that a person or an anomaly requested; no estimate may stand on them."""
+    """Windows that a person or an anomaly requested; they enter no sum."""
     measured_overhead: MeasuredOverhead | None
     """Sampled steps against the light steps around them; null: too few of either."""
 

@@ -3,7 +3,6 @@
 from typing import Annotated, TypedDict
 
 from traincope.report.schema.convert import result
-from traincope.report.schema.steps import Estimate
 
 
 class Segment(TypedDict):
@@ -22,16 +21,6 @@ class RankPath(TypedDict):
     """Ledger term -> ns of the path on this rank, the largest first."""
 
 
-class RunPath(TypedDict):
-    """The critical path of all steps, with and without detail."""
-
-    steps: int
-    wall_ns: int
-    """Sum of the steps' times as above; a step without detail omits its last rank's evaluation."""
-    estimates: dict[str, Estimate]
-    """Ledger term -> its share of `wall_ns`."""
-
-
 class CriticalPath(TypedDict):
     steps: int
     """Number of counted steps that all ranks completed; above 1,000 a sample of evenly spaced steps."""
@@ -45,8 +34,6 @@ class CriticalPath(TypedDict):
     """Part of the transfers that may be waits for a rank; the records cannot separate them."""
     clock_error_ns: int | None
     """Largest clock error between ranks at which the path changes rank; null: unknown."""
-    run: RunPath | None
-    """Estimates for all steps; null if all steps have detail."""
     reason: str | None
     """Reason for a missing path; then steps is 0."""
     step: int | None

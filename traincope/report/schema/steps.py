@@ -81,38 +81,6 @@ class DeviceStall(TypedDict):
     """Share of the wall time of the counted steps."""
 
 
-class Estimate(TypedDict):
-    """Number over all steps, of which windows show some: a share of their wall time, or a mean per rank and step."""
-
-    estimate: float
-    low: float | None
-    """Limits of the 95 % interval; equal to the estimate if every step records the term; null: unknown."""
-    high: float | None
-    steps: int
-    """Number of steps that the estimate stands on."""
-    reason: str | None
-    """Reason for a null in low and high."""
-
-
-class RunLedger(TypedDict):
-    """The ledger of all steps, with and without detail."""
-
-    steps: int
-    sampled_steps: int
-    blocks: int
-    """Blocks of steps with detail. The sampling error stands on them."""
-    rank_steps: int
-    """Number of steps of single ranks in the sums."""
-    wall_ns: int
-    """Exact."""
-    terms: Terms
-    """Exact for terms that every step records, otherwise an estimate. They sum to `wall_ns`."""
-    estimates: dict[str, Estimate]
-    """Measured term -> its share of `wall_ns`."""
-    sums: dict[str, Estimate]
-    """`exposed_communication[axis]` and `bubble` -> their share of `wall_ns`."""
-
-
 class RunAhead(TypedDict):
     """How long before a GPU reaches the begin of a step or phase its host has queued it."""
 
@@ -123,7 +91,7 @@ class RunAhead(TypedDict):
 
 
 class Ledger(TypedDict):
-    """`wall_ns`, `terms`, `ranks` and `rank_steps` are of the steps with detail."""
+    """All but `timed_steps` is of the counted steps, which have detail. Costs are scaled to all steps."""
 
     clock: str
     """`host`, or `device`: the clock that measured the terms."""
@@ -132,14 +100,14 @@ class Ledger(TypedDict):
     terms: Terms
     rank_steps: int
     """Number of steps of single ranks in the sums."""
+    timed_steps: int
+    """Number of steps of the rank with most, with those without detail."""
     ambiguous_waits_ns: int
     """Part of exposed_transfer from which wait could not be separated."""
     ambiguous_waits: list[AmbiguousWait]
     """The same by axis and reason."""
     waterfall: dict[str, float | None]
-    """Term -> share of the wall time of all steps; the shares that are not null sum to 1."""
-    run: RunLedger | None
-    """The same terms over all steps; null: all steps have detail."""
+    """Term -> share of the wall time; the shares that are not null sum to 1."""
     evaluation_ns: int
     """Evaluation of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float
@@ -260,19 +228,6 @@ class Contention(TypedDict):
     """Time of these transfers beyond the median alone, summed like `transfer_ns`; null if none was compared."""
 
 
-class OperationEstimates(TypedDict):
-    """The operation over all steps, with and without detail."""
-
-    count: Estimate
-    """Mean per rank and step."""
-    bytes: Annotated[Estimate, result.num_bytes]
-    """Mean per rank and step."""
-    transfer: Estimate
-    """Share of step time, as the next two."""
-    wait: Estimate
-    exposed: Estimate
-
-
 class Operation(TypedDict):
     axis: str
     op: Annotated[str, result.operation]
@@ -287,8 +242,6 @@ class Operation(TypedDict):
     message_imbalance: MessageImbalance | None
     """Only for an all-to-all in which some ranks send more than others."""
     contention: list[Contention]
-    run: OperationEstimates | None
-    """Estimates for all steps; null if all steps have detail."""
 
 
 class Stage(TypedDict):
@@ -301,9 +254,6 @@ class Stage(TypedDict):
     jitter_ns: int
     wall_ns: int
     fraction_ratio: float
-    run: dict[str, Estimate] | None
-    """`schedule`, `imbalance`, `jitter` and their sum `bubble` over all steps, as shares of their time on these ranks;
-    null if all steps have detail."""
 
 
 class ActionTime(TypedDict):
@@ -327,8 +277,6 @@ class Bubble(TypedDict):
     stages_per_rank: Annotated[int, result.chunks]
     stages: list[Stage]
     fraction_ratio: float
-    run: dict[str, Estimate] | None
-    """The same as of a stage, for all ranks."""
     theory_ratio: float | None
     """Idle share of total time by the schedule's formula, for equal stages and free transfers."""
     replay_ratio: float | None
@@ -340,24 +288,11 @@ class Bubble(TypedDict):
     clock."""
 
 
-class RankEstimates(TypedDict):
-    """One rank over all steps, with and without detail: shares of its step time."""
-
-    compute: Estimate
-    exposed: Estimate
-    """Exposed communication of all axes."""
-    bubble: Estimate
-    own_wait: Estimate
-    """Sampled steps only, without an interval, like `straggler_wait`."""
-    straggler_wait: Estimate
-
-
 class RankWait(TypedDict):
     rank: int
     compute_ns: int
     own_wait_ns: int
     straggler_wait_ns: int
-    run: RankEstimates | None
     """Estimates for all steps; null if all steps have detail."""
 
 

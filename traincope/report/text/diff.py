@@ -44,7 +44,7 @@ def diff_document(diff: Diff) -> schema.Diff:
         terms=[_moved(term, diff) for term in diff.terms],
         movers=[term.term for term in diff.movers],
         level=LEVEL,
-        new_findings=[finding_of(finding, wall_ns=diff.after.ledger.run_wall_ns) for finding in diff.new_findings],
+        new_findings=[finding_of(finding, wall_ns=diff.after.ledger.timed_wall_ns) for finding in diff.new_findings],
     )
 
 
@@ -93,8 +93,8 @@ def _sentence(diff: Diff) -> str:
 
 def needed(moved: TermChange, diff: Diff) -> str:
     """How many steps a test needs; the change must be untested."""
-    sampled = diff.sampled_steps is not None and moved.term not in (STEP, *diff.exact_terms)
-    return f"about {count(moved.steps_needed or 0, 'step')} per run{' in windows' * sampled} are needed"
+    sampled = diff.sampled_steps is not None and moved.term != STEP
+    return f"about {count(moved.steps_needed or 0, 'step')} per run{' in detail' * sampled} are needed"
 
 
 def _evidence(diff: Diff) -> Iterator[str]:
@@ -119,12 +119,9 @@ def _evidence(diff: Diff) -> Iterator[str]:
 
 
 def sampled_terms(diff: Diff) -> str:
-    """Which terms are of all steps and which of the steps in windows; there must be windows."""
-    exact = ", ".join(("step", *diff.exact_terms))
-    are = "are" if diff.exact_terms else "is"
+    """The number of steps behind the terms, if it is not that behind the step."""
     before, after = diff.sampled_steps or (0, 0)
-    windows = f"other terms are from {before:,} and {count(after, 'step')} in windows, weighted"
-    return f"{exact} {are} of all these steps; {windows} by the steps that a window stands for"
+    return f"terms are from {before:,} and {count(after, 'step')} in detail"
 
 
 def other_clocks(diff: Diff, *, names: tuple[str, str] = ("A", "B")) -> str:

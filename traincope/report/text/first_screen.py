@@ -13,7 +13,7 @@ from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
-from traincope.report.text.sections.all_steps import all_steps
+from traincope.report.text.sections.counted_steps import mean_step_ns
 from traincope.report.text.sections.faults import began_ns, step_of
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
@@ -88,7 +88,7 @@ def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
     """Sum these terms in one row, if there are at least two."""
     if len(small) < 2:
         return ledger
-    cost, ratios, run = ledger["cost"], ledger["waterfall"], ledger["run"]
+    cost, ratios = ledger["cost"], ledger["waterfall"]
     money = cost["money"]
     kept = [term for term in ratios if term not in small]
 
@@ -99,7 +99,6 @@ def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
         **ledger,
         "waterfall": {term: ratios[term] for term in kept} | {OTHER: sum(ratios[term] or 0.0 for term in small)},
         "terms": joined(ledger["terms"]),
-        "run": None if run is None else {**run, "terms": joined(run["terms"])},
         "cost": {
             **cost,
             "rank_hours": cost["rank_hours"] | {OTHER: sum(cost["rank_hours"][term] or 0.0 for term in small)},
@@ -116,7 +115,7 @@ def five_numbers(document: Document) -> Iterator[tuple[str, str]]:
     """The five numbers; "unknown" for a number without evidence."""
     ledger, used, job = document["ledger"], document["utilization"], document["goodput"]
     speed = used["tokens_per_second"]
-    yield "mean step", "unknown" if ledger is None else duration(all_steps(ledger).mean_step_ns)
+    yield "mean step", "unknown" if ledger is None else duration(mean_step_ns(ledger))
     yield "tokens/s", "unknown" if speed is None else f"{speed:,.0f}"
     yield "MFU", _known(used["mfu"])
     yield "goodput", _known(None if job is None else job["productive_ratio"])

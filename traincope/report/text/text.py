@@ -13,8 +13,8 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.text.layout.lines import Trimmed, text
-from traincope.report.text.sections.all_steps import all_steps
 from traincope.report.text.sections.communication import communication
+from traincope.report.text.sections.counted_steps import mean_step_ns
 from traincope.report.text.sections.critical_path import critical_path
 from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.experts import experts
@@ -156,4 +156,4 @@ def attempt(document: Document) -> str:
 
 def _mean(ledger: Ledger | None) -> str:
     """The mean step time, which the ledger's terms sum to."""
-    return "" if ledger is None else f" (mean {duration(all_steps(ledger).mean_step_ns)})"
+    return "" if ledger is None else f" (mean {duration(mean_step_ns(ledger))})"

@@ -1,6 +1,6 @@
 """Communication page: time by axis, operation and call site, waits by group, and bandwidth by message size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
@@ -9,9 +9,8 @@ from traincope.analysis import Analysis, AxisOperation, CallSite, RankCalls, all
 from traincope.figures.ranks.communication_tree import NO_PLACE, without_places
 from traincope.figures.ranks.icicle import communication_difference, communication_icicle
 from traincope.figures.ranks.wait_matrix import wait_matrix
-from traincope.report.text.sections.communication import all_steps_notes
 from traincope.units import count, duration, gigabytes_per_second, size
-from traincope.viewer.components import absent, field, parameter, plain, section, table
+from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -48,7 +47,6 @@ def render(asked: Asked) -> Sequence[Component]:
         section(
             "By operation",
             _table(asked),
-            html.Ul([html.Li(plain(line)) for line in _all_steps(asked)]),
             note="sums over all ranks and counted steps",
         ),
         section(
@@ -154,12 +152,6 @@ def _table(asked: Asked) -> Component:
 
     rows = [[row["axis"], row["op"], *cells(at)] for at, row in enumerate(document["comm"] or ())]
     return table(HEADS, rows, numbers_from=2)
-
-
-def _all_steps(asked: Asked) -> Iterator[str]:
-    """Estimates over all steps, if windows show some of them."""
-    operations, ledger = asked.document["comm"], asked.document["ledger"]
-    return iter(()) if operations is None or ledger is None else all_steps_notes(operations, ledger=ledger)
 
 
 def _sizes(operations: Sequence[AxisOperation]) -> Component:

@@ -7,9 +7,7 @@ from dash.development.base_component import Component
 
 from traincope.analysis import CriticalPath
 from traincope.figures.ranks.critical_path import critical_path_step, fits
-from traincope.report.text.sections.all_steps import EXACT
-from traincope.report.text.sections.critical_path import detailed_steps, whole_run
-from traincope.units import duration, share
+from traincope.units import count, duration, share
 from traincope.viewer.components import absent, plain, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -28,14 +26,9 @@ def render(asked: Asked) -> Sequence[Component]:
     note = f"step {shown.number}, the step of median length; a wait is replaced by the work it waited for"
     return [
         section("Critical path of one step", drawn, link, note=note),
-        section("By rank and term", _shares(path), note=f"sums over {_steps(asked)}"),
+        section("By rank and term", _shares(path), note=f"sums over {count(len(path.steps), 'step')}"),
         section("By term", _terms(asked), html.Ul([html.Li(plain(line)) for line in _limits(path)])),
     ]
-
-
-def _steps(asked: Asked) -> str:
-    path = asked.document["critical_path"]
-    return "" if path is None else detailed_steps(path)
 
 
 def _why_not(asked: Asked) -> str:
@@ -56,17 +49,11 @@ def _terms(asked: Asked) -> Component:
     document = asked.document
     path = document["critical_path"]
     rows = [
-        [term, number(document, "critical_path", "terms", term, form="duration"), *whole_run(path, term)]
+        [term, number(document, "critical_path", "terms", term, form="duration")]
         for term in (path["terms"] if path else ())
     ]
-    sampled = path is not None and path["run"] is not None
-    return table(
-        ("term", "time on the path", *(["share of all steps, 95 % interval"] if sampled else [])),
-        [
-            *rows,
-            ["all terms", number(document, "critical_path", "wall_ns", form="duration"), *([EXACT] if sampled else [])],
-        ],
-    )
+    rows.append(["all terms", number(document, "critical_path", "wall_ns", form="duration")])
+    return table(("term", "time on the path"), rows)
 
 
 def _limits(path: CriticalPath) -> list[str]:

@@ -13,8 +13,8 @@ from traincope.figures.steps.ledger_steps import ledger_steps
 from traincope.printable import short
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
-from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
+from traincope.report.text.sections.counted_steps import counted_steps
 from traincope.report.text.sections.loss_table import PRICE, SCOPES, cause, largest, lead
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
@@ -149,23 +149,20 @@ def _table(asked: Asked) -> list[Component]:
     ledger = document["ledger"]
     if ledger is None:
         return []
-    whole, run = all_steps(ledger), ledger["run"]
     rows = [
         [
             term,
             number(document, "ledger", "waterfall", term, form="share"),
-            *([interval(run["estimates"][term])] if run else []),
-            number(document, *whole.at, "terms", term, form="duration"),
+            number(document, "ledger", "terms", term, form="duration"),
             *_costs(document, term),
         ]
-        for term, ns in whole.terms.items()
+        for term, ns in ledger["terms"].items()
         if ns
     ]
-    wall = number(document, *whole.at, "wall_ns", form="duration")
-    rows.append(["all steps", "100.0 %", *([EXACT] if run else []), wall, *_costs(document)])
-    heads = ("term", "share of step time", *(("95 % interval",) if run else ()), "total time", *_cost_heads(document))
-    notes = [*(error_notes(run) if run else ()), *filter(None, [not_visible(ledger)])]
-    return [table(heads, rows), *map(html.P, notes)]
+    wall = number(document, "ledger", "wall_ns", form="duration")
+    rows.append([counted_steps(ledger), "100.0 %", wall, *_costs(document)])
+    heads = ("term", "share of step time", "total time", *_cost_heads(document))
+    return [table(heads, rows), *map(html.P, filter(None, [not_visible(ledger)]))]
 
 
 def _cost_heads(document: Document) -> tuple[str, ...]:

@@ -1,15 +1,13 @@
 """Pipeline page: the recorded schedule next to its theory, and the bubble by stage and cause."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dash import html
 from dash.development.base_component import Component
 
 from traincope.analysis import Bubble, recorded_schedule, theoretical_schedule
 from traincope.figures.ranks.schedule import fits, pipeline_schedule
-from traincope.report.text.sections.pipeline import all_steps_notes
 from traincope.units import count, numbers
-from traincope.viewer.components import absent, plain, section, table
+from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
 
@@ -30,7 +28,6 @@ def render(asked: Asked) -> Sequence[Component]:
         section(
             "Bubble by stage",
             _stages(asked),
-            html.Ul([html.Li(plain(line)) for line in _all_steps(asked)]),
             note="idle time by cause, summed over ranks and steps; bubble: share of the stage's time",
         ),
         section("Compared with theory", _theory(asked)),
@@ -70,12 +67,6 @@ def _stages(asked: Asked) -> Component:
         for at, stage in enumerate(bubble["stages"] if bubble else ())
     ]
     return table(("stage", "ranks", "schedule", "imbalance", "jitter", "bubble"), rows, numbers_from=2)
-
-
-def _all_steps(asked: Asked) -> Iterator[str]:
-    """Estimates over all steps, if windows show some of them."""
-    bubble, ledger = asked.document["bubble"], asked.document["ledger"]
-    return iter(()) if bubble is None or ledger is None else all_steps_notes(bubble, ledger=ledger)
 
 
 def _theory(asked: Asked) -> Component:

@@ -10,7 +10,6 @@ from traincope.analysis.stragglers.stragglers import why_none
 from traincope.analysis.verdict.losses.straggler_findings import longer
 from traincope.figures.efficiency.experts import expert_load
 from traincope.figures.ranks.heatmap import rank_heatmap
-from traincope.report.text.sections.ranks import all_steps_notes
 from traincope.units import milliseconds, numbers, share
 from traincope.viewer.components import absent, linked, plain, section, table
 from traincope.viewer.numbers import number
@@ -35,9 +34,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if missing:
         shown.append(absent(f"No records from {numbers(missing, 'rank')}. No figure includes them."))
     if asked.document["stragglers"] is not None:
-        shown.append(
-            section("Stragglers", *_named(asked), _waits(asked), _all_steps(asked), note="sums over the counted steps")
-        )
+        shown.append(section("Stragglers", *_named(asked), _waits(asked), note="sums over the counted steps"))
     if analysis.experts is not None:
         shown.append(section("Experts", asked.graph(expert_load(analysis.experts))))
     return [*shown, section("Clocks", _clocks(asked), note="times of two ranks compare only within these bounds")]
@@ -72,16 +69,6 @@ def _waits(asked: Asked) -> Component:
         for at, rank in sorted(ranks, key=lambda pair: -pair[1]["straggler_wait_ns"])[:MAX_ROWS]
     ]
     return table(("rank", "compute", "its own wait", "wait it caused"), rows)
-
-
-def _all_steps(asked: Asked) -> Component:
-    """Estimates over all steps; empty if all have detail."""
-    stragglers, ledger = asked.document["stragglers"], asked.document["ledger"]
-    if stragglers is None or ledger is None:
-        return html.Ul([])
-    worst = sorted(stragglers["ranks"], key=lambda rank: -rank["straggler_wait_ns"])[:MAX_ROWS]
-    lines = all_steps_notes(stragglers, ledger=ledger, ranks=[rank["rank"] for rank in worst])
-    return html.Ul([html.Li(plain(line)) for line in lines])
 
 
 def _clocks(asked: Asked) -> Component:

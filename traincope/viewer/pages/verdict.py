@@ -8,7 +8,6 @@ from dash.development.base_component import Component
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document, Finding
-from traincope.report.text.sections.all_steps import error_notes
 from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.report.text.sections.verdict import where
@@ -134,9 +133,6 @@ def _data_quality(asked: Asked) -> list[str]:
     if recorder["unwatched_steps"]:
         windows = count(sampling["windows"], "window")
         lines.append(f"recorded in detail: {sampling['sampled_steps']:,} of {sampling['steps']:,} steps, in {windows}")
-    ledger = document["ledger"]
-    if ledger is not None and ledger["run"] is not None:
-        lines.extend(error_notes(ledger["run"]))
     reason = document["utilization"]["reason"]
     if reason and not is_logbook(document):
         lines.append(f"MFU unknown: {reason}")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.analysis.lockstep import lockstep
+from tests.analysis.windows import in_window, thin
 from tests.timeline.build import timeline
-from tests.truth.windows.thinning import in_window, thin
 from traincope.analysis import Finding, FindingKind, analyze
-from traincope.analysis.faults.anomalies.step_changes import PhaseGrowth, change_point, step_changes
+from traincope.analysis.faults.anomalies.step_changes import TermGrowth, change_point, step_changes
 from traincope.events import BLOCK_STEPS, Phase
 from traincope.timeline import Timeline
 
@@ -22,11 +22,11 @@ RUN_ID = next(
 """An id with which the steps around CHANGE are light."""
 
 
-def recorded(*, longer_ns: tuple[int, int], seed: int = 0) -> Timeline:
-    """Steps of 60 to 66 ms on two ranks. From CHANGE on, the ranks compute so much longer, in their backward."""
+def recorded(*, longer_ns: tuple[int, int], seed: int = 0, of: Phase = Phase.DATA_WAIT) -> Timeline:
+    """Steps of 60 to 66 ms on two ranks, all of it in one phase. From CHANGE on, the ranks take so much longer."""
     work = np.random.default_rng(seed).integers(60 * MS, 66 * MS, size=(STEPS, 2))
     work[CHANGE:] += np.array(longer_ns)
-    full = timeline(*lockstep(work.tolist(), transfer_ns=2 * MS, of=Phase.BACKWARD, all_ns=MS))
+    full = timeline(*lockstep(work.tolist(), transfer_ns=2 * MS, of=of, all_ns=MS))
     return thin(full, run_id=RUN_ID, halvings=2)
 
 
@@ -34,7 +34,7 @@ def found(recording: Timeline) -> list[Finding]:
     return [finding for finding in analyze(recording).verdict if finding.kind is FindingKind.STEP_TIME_CHANGE]
 
 
-def test_a_rank_that_becomes_slow_between_windows_is_named_by_its_phases() -> None:
+def test_a_rank_that_becomes_slow_between_windows_is_named_by_its_term() -> None:
     recording = recorded(longer_ns=(0, 50 * MS))
     (change,) = step_changes(recording, analyze(recording).ledger)
     assert change.step == CHANGE
@@ -49,16 +49,17 @@ def test_a_rank_that_becomes_slow_between_windows_is_named_by_its_phases() -> No
     assert before[1] < CHANGE - BLOCK_STEPS
     assert after[0] > CHANGE + BLOCK_STEPS
     assert change.growth is not None
-    assert (change.growth.rank, change.growth.phase) == (1, "backward")
+    assert (change.growth.rank, change.growth.term) == (1, "data_wait")
     (finding,) = found(recording)
     assert (finding.ranks, finding.steps) == ((1,), (CHANGE,))
     assert f"at step {CHANGE}, between the windows of steps {before[0]} to {before[1]} and steps " in finding.evidence
-    assert "backward of rank 1 grew from" in finding.evidence
+    assert "data_wait of rank 1 grew from" in finding.evidence
     assert finding.estimated_gain_ratio == change.lost_ratio
 
 
-def test_a_change_of_all_ranks_names_no_rank() -> None:
-    (finding,) = found(recorded(longer_ns=(50 * MS, 50 * MS)))
+@pytest.mark.parametrize(("longer_ns", "of"), [((50 * MS, 50 * MS), Phase.DATA_WAIT), ((0, 50 * MS), Phase.BACKWARD)])
+def test_a_change_of_all_ranks_or_of_what_windows_show_names_no_rank(longer_ns: tuple[int, int], of: Phase) -> None:
+    (finding,) = found(recorded(longer_ns=longer_ns, of=of))
     assert finding.ranks == ()
     assert "show no single rank as its cause" in finding.evidence
 
@@ -98,5 +99,5 @@ def test_few_steps_have_no_change() -> None:
 def test_a_growth_is_of_one_rank() -> None:
     recording = recorded(longer_ns=(0, 50 * MS))
     (change,) = step_changes(recording, analyze(recording).ledger)
-    assert isinstance(change.growth, PhaseGrowth)
+    assert isinstance(change.growth, TermGrowth)
     assert change.growth.after_ns - change.growth.before_ns == pytest.approx(50 * MS, rel=0.1)

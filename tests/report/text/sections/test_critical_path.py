@@ -43,7 +43,6 @@ def test_the_document_has_its_terms_its_ranks_and_the_segments_of_a_median_step(
         ],
         "untold_ns": 0,
         "clock_error_ns": 0,
-        "run": None,
         "reason": None,
         "step": 2,
         "segments": [

@@ -1,7 +1,6 @@
 """Lasting changes of the step time in a run that records detail in windows.
 
-Every step has its length and the time of each phase, so a change is found where no window shows its cause. Phases are
-coarser evidence than detail: one in which windows show communication also grows because of another rank.
+Every step has its length and some terms, so a change is found where no window shows its cause.
 """
 
 from collections.abc import Iterator
@@ -21,15 +20,15 @@ MIN_RATIO = 0.1
 MAX_PROBABILITY = 0.001
 """Largest probability of a change in steps that do not change."""
 MIN_EXPLAINED = 0.5
-"""Share of the change that one rank's phase must have grown by to be named."""
+"""Share of the change that one rank's term must have grown by to be named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseGrowth:
-    """Growth of a phase of one rank, in which windows show no communication."""
+class TermGrowth:
+    """Growth of a term of one rank, which every step records."""
 
     rank: int
-    phase: str
+    term: str
     before_ns: int
     """Median per step."""
     after_ns: int
@@ -47,13 +46,13 @@ class StepChange:
     """Time above the earlier median, as a share of the time of all steps; negative if steps became shorter."""
     windows: tuple[tuple[int, int] | None, tuple[int, int] | None]
     """(First, last) sampled steps of the nearest windows before and after it; None: there is none."""
-    growth: PhaseGrowth | None
-    """None: no phase of a single rank explains it."""
+    growth: TermGrowth | None
+    """None: no term of a single rank that every step records explains it."""
 
 
 def step_changes(timeline: Timeline, ledger: Ledger) -> tuple[StepChange, ...]:
     """Find the lasting changes between windows, in order of steps; empty if all steps have detail."""
-    if ledger.run is None:
+    if not ledger.is_thinned:
         return ()
     longest = longest_steps(timeline, ledger)
     numbers = np.array(sorted(longest), dtype=np.int64)
@@ -118,33 +117,23 @@ def _nearest(sampled: Ints, step: int) -> tuple[tuple[int, int] | None, tuple[in
     return before[-1] if before else None, after[0] if after else None
 
 
-def _growth(ledger: Ledger, before: Ints, after: Ints, *, grown_ns: float) -> PhaseGrowth | None:
-    """Find the rank whose phase grew by most of the change, if no other rank's did.
-
-    Only phases count in which windows show nothing else: others contain waits for the slower rank.
-    """
-    shared = {
-        phase
-        for rank in ledger.ranks
-        for (phase, term), ns in rank.by_phase.items()
-        if term != phase and ns[rank.counted].any()
-    }
+def _growth(ledger: Ledger, before: Ints, after: Ints, *, grown_ns: float) -> TermGrowth | None:
+    """Find the rank whose term grew by most of the change, if no other rank's did."""
     growths = [
-        PhaseGrowth(
+        TermGrowth(
             rank=rank.rank,
-            phase=phase,
-            before_ns=_median_ns(rank, phase, before),
-            after_ns=_median_ns(rank, phase, after),
+            term=term,
+            before_ns=_median_ns(rank, ns, before),
+            after_ns=_median_ns(rank, ns, after),
         )
         for rank in ledger.ranks
-        for phase in dict.fromkeys(phase for phase, _ in rank.by_phase)
-        if phase not in shared
+        for term in rank.every_step
+        if (ns := rank.terms.get(term)) is not None
     ]
     enough = [growth for growth in growths if growth.after_ns - growth.before_ns >= MIN_EXPLAINED * grown_ns > 0]
     return enough[0] if len(enough) == 1 else None
 
 
-def _median_ns(rank: RankLedger, phase: str, steps: Ints) -> int:
+def _median_ns(rank: RankLedger, ns: Ints, steps: Ints) -> int:
     chosen = np.isin(rank.numbers, steps)
-    length = sum((ns for (of, _), ns in rank.by_phase.items() if of == phase), np.zeros(len(rank.numbers)))
-    return round(float(np.median(length[chosen]))) if chosen.any() else 0
+    return round(float(np.median(ns[chosen]))) if chosen.any() else 0

@@ -75,11 +75,9 @@ def exposed_findings(
         kept = of_objects / whole
         others = tuple(each for each in messages if not objects.shares or each.phase is not Phase.OBJECTS)
         sent = sent_on(axis, others, rank_steps=ledger.rank_steps, products=products)
-        error = "" if term in objects.shares else sampling_error(ledger, term)
         if family == "exposed_wait":
             if axis not in blamed and rest * share >= MIN_SHARE:
-                error = "" if reported else error  # its interval is not that of the rest
-                found = _wait_finding(axis, rest * share, error, stragglers, sent, others=reported > 0)
+                found = _wait_finding(axis, rest * share, stragglers, sent, others=reported > 0)
                 gain = prices.gain(Factors({(None, term): kept}), share=share, at_most=True)
                 yield rest * share, priced(found, replace(gain, ratio=rest * gain.ratio), shown=found.avoidable)
         elif family == "exposed_transfer":
@@ -87,14 +85,13 @@ def exposed_findings(
             certain = share * (1 - sum(causes.values()) / max(ledger.total(term) or 0, 1))
             if causes and (2 * certain < share or certain < MIN_SHARE):
                 why = max(causes, key=lambda cause: causes[cause])
-                yield share, _ambiguous_finding(ledger, axis, share, why, error)
+                yield share, _ambiguous_finding(ledger, axis, share, why)
             else:
-                error = "" if causes else error
                 is_alone = _is_alone(axis, comm)
                 removed = Factors({(None, term): kept}, keeps_ambiguous=True)
                 gain = prices.gain(removed, share=certain, at_most=not is_alone)
                 rows = comm if term not in objects.shares else without_objects(comm, others)
-                found = _transfer_finding(axis, certain, rows, sent, error, is_alone=is_alone, unsplit=share - certain)
+                found = _transfer_finding(axis, certain, rows, sent, is_alone=is_alone, unsplit=share - certain)
                 yield certain, priced(found, gain, shown=found.avoidable)
 
 
@@ -113,9 +110,7 @@ def _largest(sent: Sequence[Sent], ns: dict[Purpose, int]) -> Sent | None:
     return largest
 
 
-def _wait_finding(
-    axis: str, share: float, error: str, stragglers: Stragglers, sent: Sequence[Sent], *, others: bool
-) -> Finding:
+def _wait_finding(axis: str, share: float, stragglers: Stragglers, sent: Sequence[Sent], *, others: bool) -> Finding:
     """`others`: findings about stops contain a part of the axis' wait."""
     most = _largest(sent, {each.purpose: each.wait_ns for each in sent})
     avoidable = most if most is not None and most.avoidable else None
@@ -125,7 +120,7 @@ def _wait_finding(
         kind=FindingKind.EXPOSED_WAIT,
         confidence=MEDIUM,
         evidence=(
-            f"ranks wait {percent(share)} of step time{error} for the last rank to join collectives on {axis}{also}; "
+            f"ranks wait {percent(share)} of step time for the last rank to join collectives on {axis}{also}; "
             f"{_who(stragglers)}{where}"
         ),
         advice=BALANCE if avoidable is None else f"{avoidable.advice}. {BALANCE}",
@@ -163,14 +158,14 @@ REMEDIES = {
 }
 
 
-def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWait, error: str) -> Finding:
+def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWait) -> Finding:
     choices = "the transfer or a late rank"
     if why is AmbiguousWait.NOT_REPLAYED:
         choices = "the transfer, the schedule or a late stage"
     return Finding(
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
-        evidence=(f"ranks wait {percent(share)} of step time{error} on {axis}; {choices} may be the cause: {WHY[why]}"),
+        evidence=(f"ranks wait {percent(share)} of step time on {axis}; {choices} may be the cause: {WHY[why]}"),
         advice=_how_to_find_out(ledger, axis, why),
     )
 
@@ -186,7 +181,6 @@ def _transfer_finding(
     share: float,
     comm: tuple[AxisOperation, ...],
     sent: Sequence[Sent],
-    error: str,
     *,
     is_alone: bool,
     unsplit: float,
@@ -201,8 +195,7 @@ def _transfer_finding(
         kind=FindingKind.EXPOSED_TRANSFER,
         confidence=MEDIUM,
         evidence=(
-            f"{what} on {axis} delay compute by {percent(share)} of step time{error}"
-            f"{_mostly(axis, comm)}{content}{more}"
+            f"{what} on {axis} delay compute by {percent(share)} of step time{_mostly(axis, comm)}{content}{more}"
         ),
         advice=ALONE if is_alone else advice,
         avoidable=is_alone or (most is not None and most.avoidable),
@@ -223,18 +216,3 @@ def _mostly(axis: str, comm: tuple[AxisOperation, ...]) -> str:
         return ""
     speed = largest.bus_bandwidth or 0
     return f", mostly {largest.operation}" + (f" at {speed / 1e9:.2f} GB/s on the bus" if speed >= MIN_SPEED else "")
-
-
-def sampling_error(ledger: Ledger, name: str) -> str:
-    """Return ` (11.0 to 13.4 %, from 96 of 500 steps)` for a term or a sum of terms that only windows show.
-
-    It is empty if all steps record the term.
-    """
-    run = ledger.run
-    estimate = None if run is None else run.estimates.get(name, run.sums.get(name))
-    if run is None or estimate is None or estimate.steps == run.steps:
-        return ""
-    source = f"from {estimate.steps:,} of {run.steps:,} steps"
-    if estimate.low is None or estimate.high is None:
-        return f" ({source}; sampling error unknown: {estimate.reason})"
-    return f" ({100 * estimate.low:.1f} to {100 * estimate.high:.1f} %, {source})"

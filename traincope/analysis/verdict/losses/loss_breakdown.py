@@ -134,8 +134,7 @@ def loss_breakdown(analysis: Results) -> tuple[LossPart, ...]:
 
     Losses in steps are those of the counted steps, scaled to the wall time of all steps.
     """
-    ledger = analysis.ledger
-    larger = {Scope.STEPS: ledger.run_wall_ns / ledger.wall_ns if ledger.wall_ns else 1.0}
+    larger = {Scope.STEPS: analysis.ledger.scale}
     sources = (
         (Scope.STEPS, _below_peak(analysis)),
         (Scope.STEPS, _communication(analysis)),

@@ -94,7 +94,7 @@ def _gain(term: str, found: Stops, lost: float, prices: Prices) -> Gain:
 
     No replay contains an evaluation, or a part of a term.
     """
-    is_whole = prices.ledger.run is None and term not in (EVALUATION, UNATTRIBUTED)
+    is_whole = not prices.ledger.is_thinned and term not in (EVALUATION, UNATTRIBUTED)
     replayed = prices.replayed(Factors({(None, term): 0.0})) if is_whole else None
     return Gain(ratio=lost, at_most=found.is_bound) if replayed is None else Gain(ratio=replayed)
 

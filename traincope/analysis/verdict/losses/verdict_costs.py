@@ -23,7 +23,7 @@ from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
-from traincope.analysis.verdict.losses.exposed_communication import exposed_findings, sampling_error
+from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
 from traincope.analysis.verdict.losses.host_losses import (
     GIVE_WORKERS,
     HOST_LOSSES,
@@ -273,7 +273,7 @@ def _host(
         others = _OtherRanks.excluding(late.get(term, ()), ledger)
         share = others.share(term)
         if share >= MIN_SHARE:
-            ranks, error = others.carriers(term), sampling_error(ledger, term)
+            ranks = others.carriers(term)
             yield (
                 share,
                 priced(
@@ -281,7 +281,7 @@ def _host(
                         kind=FindingKind(term),
                         ranks=ranks,
                         confidence=MEDIUM,
-                        evidence=f"{what} for {percent(share)} of step time{others.suffix(ranks)}{error}",
+                        evidence=f"{what} for {percent(share)} of step time{others.suffix(ranks)}",
                         advice=host_advice(term, timeline, ranks),
                     ),
                     prices.gain(others.without(term), share=share, at_most=term in PARTLY_REMOVED),

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
-from traincope.events import BLOCK_STEPS, HELD, Kind, Phase
+from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, HELD, Kind, Phase
 from traincope.record.compute.memory.census import Census
 from traincope.record.compute.memory.tensors import Sums, TensorBytes
 from traincope.record.compute.memory.totals import Totals, totals_of
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
-from traincope.record.session.sampling import FIRST_BLOCKS
 
 NUM_DETAILED_STEPS = 3
 """Number of first steps with a reading after every phase; later only one step in `DETAILED_INTERVAL`."""

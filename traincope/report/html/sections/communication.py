@@ -14,9 +14,8 @@ from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Operation
 from traincope.report.text.layout.forms import across_hosts
-from traincope.report.text.sections.all_steps import sampled
-from traincope.report.text.sections.communication import all_steps_notes
 from traincope.report.text.sections.communication import notes as operation_notes
+from traincope.report.text.sections.counted_steps import sampled
 
 TITLE = "Communication"
 HEADS = ("axis", "operation", "count", "bytes", "transfer ms", "wait ms", "exposed ms", "bus GB/s")
@@ -40,7 +39,6 @@ def communication(source: Source) -> Section:
             notes(
                 [*_apart(source), *(note.plain.strip() for note in operation_notes(operations, rank_steps=per_step))]
             ),
-            notes(all_steps_notes(operations, ledger=data)),
         ),
     )
 

@@ -5,19 +5,17 @@ from collections.abc import Iterator
 from traincope.analysis import CriticalPath
 from traincope.figures.ranks.critical_path import MAX_SEGMENTS, critical_path_step, fits
 from traincope.palette import colour
-from traincope.report import schema
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
-from traincope.report.text.sections.all_steps import EXACT
-from traincope.report.text.sections.critical_path import detailed_steps, whole_run
 from traincope.report.text.sections.critical_path import notes as path_notes
-from traincope.units import duration
+from traincope.units import count, duration
 
 NAME, TITLE = "critical-path", "Critical path"
 NO_STEPS = "No critical path: no step was completed by all ranks."
 TOO_LONG = f"The path is not drawn: it has more than {MAX_SEGMENTS:,} segments."
+PER_STEP = ("share of step time", "ms per step")
 MAX_ROWS = 12
 """Rows of ranks and terms; the JSON has all."""
 
@@ -32,11 +30,11 @@ def critical_path(source: Source) -> Section:
     return Section(
         name=NAME,
         title=TITLE,
-        lead=f"the chain of work that sets the step time: {mean}, mean over {detailed_steps(data)}",
+        lead=f"the chain of work that sets the step time: {mean}, mean over {count(data['steps'], 'step')}",
         body=(
             _drawn(path),
-            table("By term", _heads(data), _terms(source)),
-            table("By rank", ("rank", "term", "share of step time", "ms per step"), _ranks(source), words=(0, 1)),
+            table("By term", ("term", *PER_STEP), _terms(source)),
+            table("By rank", ("rank", "term", *PER_STEP), _ranks(source), words=(0, 1)),
             notes(line.plain for line in path_notes(data)),
         ),
     )
@@ -49,17 +47,12 @@ def _drawn(path: CriticalPath) -> Html:
     return plot(critical_path_step(path.median_step), name="path", caption=caption)
 
 
-def _heads(path: schema.CriticalPath) -> list[str]:
-    return ["term", "share of step time", "ms per step", *(["all steps, 95 % interval"] if path["run"] else [])]
-
-
 def _terms(source: Source) -> Iterator[list[Html]]:
     data = source.document["critical_path"]
     for term in data["terms"] if data else ():
         name = joined(swatch(colour(term)), term)
-        yield [name, *_numbers(source, "terms", term), *(joined(cell) for cell in whole_run(data, term))]
-    whole = [joined(EXACT)] if data and data["run"] else []
-    yield [tag("strong", "step"), *_numbers(source, "wall_ns"), *whole]
+        yield [name, *_numbers(source, "terms", term)]
+    yield [tag("strong", "step"), *_numbers(source, "wall_ns")]
 
 
 def _ranks(source: Source) -> Iterator[list[Html]]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from traincope.analysis import Analysis, mean_step_ns, waterfall_of
+from traincope.analysis import Analysis, waterfall_of
+from traincope.analysis import mean_step_ns as mean_of
 from traincope.figures.drawing.serialization import Figure
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.figures.ranks.rank_shares import rank_shares
@@ -14,14 +15,15 @@ from traincope.report.html.plots import choice, plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Path, Source
 from traincope.report.schema import Cost, Ledger, Loss
-from traincope.report.text.sections.all_steps import EXACT, all_steps, interval
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
+from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead
 from traincope.report.text.sections.utilization import evidence
 from traincope.report.text.sections.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
 
 MISSING = "No complete step was recorded."
+RANK_STEPS: Path = ("ledger", "rank_steps")
 MAX_RANKS = 64
 """Runs of at most so many ranks offer a waterfall for each rank."""
 IMPORTED = "The imported kernel traces have no marks of steps."
@@ -36,12 +38,11 @@ def ledger(source: Source) -> Section:
             title="Where the time went",
             missing=IMPORTED if document["run"]["imported"] else MISSING,
         )
-    whole = all_steps(ledger_json)
     return Section(
         name="ledger",
         title="Where the time went",
-        lead=f"mean step {duration(whole.mean_step_ns)}, over {count(len(ledger_json['ranks']), 'rank')} and "
-        f"{count(whole.num_steps, 'step')}",
+        lead=f"mean step {duration(mean_step_ns(ledger_json))}, over {count(len(ledger_json['ranks']), 'rank')} and "
+        f"{counted_steps(ledger_json)}",
         body=(
             *_figures(source),
             _terms(source, ledger_json),
@@ -78,36 +79,30 @@ def _waterfalls(analysis: Analysis) -> Iterator[tuple[str, Figure]]:
         scope_ranks = [rank for rank in ledger.ranks if rank.rank in members]
         if any(rank.num_counted for rank in scope_ranks):
             shares = waterfall_of(analysis.timeline, ledger, analysis.utilization, ranks=frozenset(members))
-            yield name, waterfall(shares, step_ns=mean_step_ns(scope_ranks))
+            yield name, waterfall(shares, step_ns=mean_of(scope_ranks))
 
 
 def _terms(source: Source, ledger_json: Ledger) -> Html:
     """The table of all terms that took time, with cost columns for runs that cost enough."""
     cost = ledger_json["cost"]
-    heads = ["term", "share of step time", *(["95 % interval"] if ledger_json["run"] else []), "ms per step"]
+    heads = ["term", "share of step time", "ms per step"]
     heads += ["rank-hours"] if shows_costs(cost) else []
     heads += ["price"] if cost["money"] is not None else []
     terms = [term for term, ratio in ledger_json["waterfall"].items() if ratio]
-    rows = [[*_row(source, ledger_json, term), *_costs(source, cost, term)] for term in terms]
-    return table("The ledger", heads, [*rows, [*_whole(source, ledger_json), *_costs(source, cost, None)]])
+    rows = [[*_row(source, term), *_costs(source, cost, term)] for term in terms]
+    return table("The ledger", heads, [*rows, [*_whole(source), *_costs(source, cost, None)]])
 
 
-def _row(source: Source, ledger_json: Ledger, term: str) -> Iterator[Html]:
-    at = all_steps(ledger_json).at
+def _row(source: Source, term: str) -> Iterator[Html]:
     yield joined(swatch(colour(term)), term)
     yield source.number("ledger", "waterfall", term, form="share")
-    if ledger_json["run"] is not None:
-        yield joined(interval(ledger_json["run"]["estimates"][term]))
-    yield source.number(*at, "terms", term, form="milliseconds", per=(*at, "rank_steps"))
+    yield source.number("ledger", "terms", term, form="milliseconds", per=RANK_STEPS)
 
 
-def _whole(source: Source, ledger_json: Ledger) -> Iterator[Html]:
-    at = all_steps(ledger_json).at
+def _whole(source: Source) -> Iterator[Html]:
     yield tag("strong", "step")
-    yield source.number(*at, "wall_ns", form="share", per=(*at, "wall_ns"))
-    if ledger_json["run"] is not None:
-        yield joined(EXACT)
-    yield source.number(*at, "wall_ns", form="milliseconds", per=(*at, "rank_steps"))
+    yield source.number("ledger", "wall_ns", form="share", per=("ledger", "wall_ns"))
+    yield source.number("ledger", "wall_ns", form="milliseconds", per=RANK_STEPS)
 
 
 def _costs(source: Source, cost: Cost, term: str | None) -> Iterator[Html]:

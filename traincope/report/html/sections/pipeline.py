@@ -6,11 +6,11 @@ from traincope.analysis import recorded_schedule, theoretical_schedule
 from traincope.figures.ranks.schedule import MAX_BOXES, fits, pipeline_schedule
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
-from traincope.report.html.section import Section, notes, table
+from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Stage
 from traincope.report.text.layout.forms import across_hosts
-from traincope.report.text.sections.pipeline import against_theory, all_steps_notes
+from traincope.report.text.sections.pipeline import against_theory
 from traincope.units import numbers
 
 TITLE = "Pipeline"
@@ -21,7 +21,7 @@ TOO_LARGE = f"The schedule is not drawn: it has more than {MAX_BOXES:,} actions.
 
 
 def pipeline(source: Source) -> Section:
-    bubble, data = source.document["bubble"], source.document["ledger"]
+    bubble = source.document["bubble"]
     if bubble is None:
         return Section(name="pipeline", title=TITLE, missing="No pipeline actions were recorded.")
     rows = (_row(source, at, stage) for at, stage in enumerate(bubble["stages"]))
@@ -32,7 +32,6 @@ def pipeline(source: Source) -> Section:
         body=(
             *_drawn(source),
             table("Bubble of each stage, shares of its step time", HEADS, rows, words=(0, 1)),
-            *([] if data is None else [notes(all_steps_notes(bubble, ledger=data))]),
         ),
     )
 

@@ -9,11 +9,10 @@ from traincope.analysis.verdict.losses.straggler_findings import longer
 from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
-from traincope.report.html.section import Section, notes, table
+from traincope.report.html.section import Section, table
 from traincope.report.html.source import Path, Source
 from traincope.report.schema import Ledger, RankLedger, Stragglers
-from traincope.report.text.sections.all_steps import sampled
-from traincope.report.text.sections.ranks import all_steps_notes
+from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count
 
 TITLE = "Ranks"
@@ -38,7 +37,6 @@ def ranks(source: Source) -> Section:
             *_named(source),
             *_heatmap(source),
             table("Each rank's step", HEADS, [_row(source, at, data, caused, late) for at in chosen]),
-            notes(all_steps_notes(late, ledger=data, ranks=[data["ranks"][at]["rank"] for at in chosen])),
         ),
     )
 

@@ -1,20 +1,16 @@
 """COMMUNICATION: bytes, transfer, wait and exposed time of every operation on every mesh axis."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from traincope.report.schema import Contention, Ledger, MessageImbalance, Operation, OperationEstimates, RankClock
+from traincope.report.schema import Contention, Ledger, MessageImbalance, Operation, RankClock
 from traincope.report.text.layout.forms import across_hosts
 from traincope.report.text.layout.lines import indented, table, text
-from traincope.report.text.sections.all_steps import mean_with_interval, sampled, share_with_interval
-from traincope.units import MISSING, gigabytes_per_second, milliseconds, numbers, size
+from traincope.report.text.sections.counted_steps import sampled
+from traincope.units import gigabytes_per_second, milliseconds, numbers, size
 
-TIMES: tuple[Literal["transfer", "wait", "exposed"], ...] = ("transfer", "wait", "exposed")
-MIN_RUN = 0.005
-"""Share of step time below which an operation's numbers over all steps are not printed."""
 MIN_SHARE = 0.05
 """Share of an operation's transfer time above which contention is printed. JSON has every axis."""
 
@@ -32,7 +28,6 @@ def communication(operations: list[Operation], *, ledger: Ledger, clocks: list[R
     if apart:
         yield indented([text(f"waits and transfers{apart}", style="dim")])
     yield from notes(operations, rank_steps=rank_steps)
-    yield indented(text(line, style="dim") for line in all_steps_notes(operations, ledger=ledger))
 
 
 def notes(operations: list[Operation], *, rank_steps: int) -> Iterator[Text]:
@@ -43,26 +38,6 @@ def notes(operations: list[Operation], *, rank_steps: int) -> Iterator[Text]:
         for contention in operation["contention"]:
             if (contention["extra_ns"] or 0) >= MIN_SHARE * operation["transfer_ns"] > 0:
                 yield _contention_note(operation, contention, rank_steps=rank_steps)
-
-
-def all_steps_notes(operations: list[Operation], *, ledger: Ledger) -> Iterator[str]:
-    """Lines on the operations over all steps, if windows show some of them. JSON has the operations below MIN_RUN."""
-    runs = [(f"{operation['axis']} {operation['op']}", operation["run"]) for operation in operations]
-    shown = [(name, run) for name, run in runs if run is not None and _largest(run) >= MIN_RUN]
-    if shown:
-        yield f"over all steps, means per rank and step and shares of step time with 95 % intervals{sampled(ledger)}:"
-    for name, run in shown:
-        calls = f"{mean_with_interval(run['count'], _mean)} calls, {mean_with_interval(run['bytes'], size)}"
-        times = (f"{part} {share_with_interval(run[part])}" for part in TIMES)
-        yield f"{name}: {', '.join((calls, *times))}"
-
-
-def _largest(run: OperationEstimates) -> float:
-    return max(run[part]["estimate"] for part in TIMES)
-
-
-def _mean(number: float | None) -> str:
-    return MISSING if number is None else f"{number:.1f}"
 
 
 def _imbalance_note(operation: Operation, imbalance: MessageImbalance, *, rank_steps: int) -> Text:

@@ -7,7 +7,6 @@ from rich.text import Text
 
 from traincope.report.schema import CriticalPath
 from traincope.report.text.layout.lines import indented, table, text
-from traincope.report.text.sections.all_steps import interval
 from traincope.units import MISSING, count, duration, milliseconds, share
 
 MAX_RANKS = 2
@@ -23,26 +22,15 @@ def critical_path(path: CriticalPath) -> Iterator[RenderableType]:
         yield head.append_text(text(f"  unknown: {path['reason']}", style="not bold dim"))
         return
     mean = duration(path["wall_ns"] / path["steps"]) if path["steps"] else MISSING
-    subtitle = f"  what the end of a step waited for: mean {mean} over {detailed_steps(path)}"
+    subtitle = f"  what the end of a step waited for: mean {mean} over {count(path['steps'], 'step')}"
     yield head.append_text(text(subtitle, style="not bold dim"))
-    rows = table("term", "share", "ms per step", *(["all steps"] if path["run"] else []), "most on ranks")
+    rows = table("term", "share", "ms per step", "most on ranks")
     for term, ns in path["terms"].items():
         if ns >= MIN_SHARE * path["wall_ns"]:
-            cells = share(ns / path["wall_ns"]), milliseconds(ns / path["steps"]), *whole_run(path, term)
+            cells = share(ns / path["wall_ns"]), milliseconds(ns / path["steps"])
             rows.add_row(text(f"    {term}"), *cells, _ranks(path, term))
     yield rows
     yield indented(notes(path))
-
-
-def detailed_steps(path: CriticalPath) -> str:
-    """The number of steps whose path is known."""
-    return count(path["steps"], "step") if path["run"] is None else f"{path['steps']:,} sampled steps"
-
-
-def whole_run(path: CriticalPath | None, term: str) -> Iterator[str]:
-    """The 95 % interval of a term's share of all steps; empty if the path is that of all steps."""
-    if path is not None and path["run"] is not None:
-        yield interval(path["run"]["estimates"][term])
 
 
 def _ranks(path: CriticalPath, term: str) -> str:
@@ -54,13 +42,10 @@ def _ranks(path: CriticalPath, term: str) -> str:
 
 
 def notes(path: CriticalPath) -> Iterator[Text]:
-    """Lines on the limits of the path: ambiguous waits, sampling and the clocks' error."""
+    """Lines on the limits of the path: ambiguous waits and the clocks' error."""
     if path["untold_ns"] >= MIN_SHARE * path["wall_ns"]:
         per_step = duration(path["untold_ns"] / path["steps"])
         yield text(f"{per_step} per step of its transfers may be wait: the records cannot separate them", style="dim")
-    if path["run"] is not None:
-        steps = count(path["run"]["steps"], "step")
-        yield text(f"all steps: 95 % interval of the term's share of the paths of all {steps}", style="dim")
     if path["clock_error_ns"]:
         apart = duration(path["clock_error_ns"])
         yield text(f"the clocks of the hosts may differ by {apart}", style="dim")

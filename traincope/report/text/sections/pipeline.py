@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from traincope.report.schema import Bubble, Estimate, Ledger, RankClock
+from traincope.report.schema import Bubble, Ledger, RankClock
 from traincope.report.text.layout.forms import across_hosts
 from traincope.report.text.layout.lines import indented, table, text
-from traincope.report.text.sections.all_steps import sampled, share_with_interval
+from traincope.report.text.sections.counted_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
-from traincope.units import count, numbers, share
+from traincope.units import count, share
 
 
 def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iterator[RenderableType]:
@@ -25,25 +25,10 @@ def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iter
             f"    {', '.join(map(str, [stage['stage'], *stage['others']]))}", *shares, share(stage["fraction_ratio"])
         )
     yield rows
-    yield indented(text(line, style="dim") for line in all_steps_notes(bubble, ledger=ledger))
     if bubble["timetable"]:
         apart = across_hosts(clocks)
         title = f"step {bubble['timetable_step']}, the step of median length{',' * bool(apart)}{apart}"
         yield Below(title, recorded(bubble["timetable"]))
-
-
-def all_steps_notes(bubble: Bubble, *, ledger: Ledger) -> Iterator[str]:
-    """Lines on the bubble over all steps, of all ranks and of each stage, if windows show some of the steps."""
-    if bubble["run"] is not None:
-        yield f"over all steps, shares of step time with 95 % intervals{sampled(ledger)}:"
-        yield f"all stages: {_parts(bubble['run'])}"
-    for stage in bubble["stages"]:
-        if stage["run"] is not None:
-            yield f"{numbers([stage['stage'], *stage['others']], 'stage')}: {_parts(stage['run'])}"
-
-
-def _parts(run: dict[str, Estimate]) -> str:
-    return ", ".join(f"{part} {share_with_interval(estimate)}" for part, estimate in run.items())
 
 
 class Below:

@@ -8,8 +8,8 @@ from rich.text import Text
 from traincope.analysis.attribution.terms import COMPUTE
 from traincope.palette import SEVERE
 from traincope.report.schema import Ledger, RankLedger, Stragglers
-from traincope.report.text.layout.lines import indented, table, text
-from traincope.report.text.sections.all_steps import sampled, share_with_interval
+from traincope.report.text.layout.lines import table
+from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count, milliseconds, share
 
 MAX_ROWS = 16
@@ -28,23 +28,6 @@ def ranks(ledger: Ledger, stragglers: Stragglers | None) -> Iterator[RenderableT
         mark = "straggler" if slow else ""
         rows.add_row(*_cells(rank, caused=caused), mark, style=f"bold {SEVERE}" if slow else "")
     yield rows
-    if stragglers is not None:
-        shown = [rank["rank"] for rank in chosen]
-        yield indented(text(line, style="dim") for line in all_steps_notes(stragglers, ledger=ledger, ranks=shown))
-
-
-def all_steps_notes(stragglers: Stragglers, *, ledger: Ledger, ranks: list[int]) -> Iterator[str]:
-    """Lines on these ranks over all steps, if windows show some of the steps."""
-    runs = [(rank["rank"], rank["run"]) for rank in stragglers["ranks"] if rank["rank"] in ranks]
-    known = [(rank, run) for rank, run in runs if run is not None]
-    if known:
-        yield f"over all steps, shares of step time with 95 % intervals{sampled(ledger)}:"
-        why = known[0][1]["straggler_wait"]["reason"]
-        yield f"straggler wait: of the sampled steps alone, sampling error unknown: {why}"
-    for rank, run in known:
-        estimates = {"compute": run["compute"], "exposed": run["exposed"], "bubble": run["bubble"]}
-        shown = (f"{part} {share_with_interval(of)}" for part, of in estimates.items() if of["estimate"])
-        yield f"rank {rank}: {', '.join(shown)}"
 
 
 def _worst(rows: list[RankLedger], *, caused: dict[int, int]) -> list[RankLedger]:

@@ -12,6 +12,7 @@ from traincope.report.document.recording_losses import losses_text
 from traincope.report.schema import (
     Document,
     Fault,
+    Ledger,
     OpenRecord,
     Probe,
     RankClock,
@@ -52,7 +53,7 @@ def lines(document: Document) -> Iterator[Text]:
     yield _counts(recorder)
     yield from _lost(recorder["lost"])
     yield from _excluded_because(recorder["dropped_steps"], "a rank dropped events in them")
-    yield from _sampling(recorder)
+    yield from _sampling(recorder, document["ledger"])
     yield from _requested(recorder["sampling"]["requested"])
     yield from _state_checks(document["state_checks"])
     yield from _problems(recorder["problems"])
@@ -161,7 +162,7 @@ def _overhead(recorder: Recorder) -> str:
     return f"recorder overhead {duration(seconds * 1e9)} per step ({share(ratio)})"
 
 
-def _sampling(recorder: Recorder) -> Iterator[Text]:
+def _sampling(recorder: Recorder, ledger: Ledger | None) -> Iterator[Text]:
     """The steps that the ledger stands on, and what recording them cost."""
     sampling = recorder["sampling"]
     if not recorder["unwatched_steps"]:
@@ -171,7 +172,9 @@ def _sampling(recorder: Recorder) -> Iterator[Text]:
         return
     detailed = f"{sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
     where = f"in {count(sampling['windows'], 'window')} up to step {sampling['last_sampled']}"
-    yield text(f"recorded in detail: {detailed}, {where}; communication, bubble and critical path stand on these")
+    counted = 0 if ledger is None else max(rank["steps"] for rank in ledger["ranks"])
+    of_them = "these" if counted == sampling["sampled_steps"] else f"{counted:,} of these, without the first windows"
+    yield text(f"recorded in detail: {detailed}, {where}; all sums stand on {of_them}")
     overhead = sampling["measured_overhead"]
     if overhead is not None:
         estimate, low, high = (f"{100 * overhead[key]:+.1f} %" for key in ("estimate", "low", "high"))

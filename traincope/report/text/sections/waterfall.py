@@ -15,7 +15,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cause, Cost, DeviceStall, Ledger, RunAhead, TermCauses
 from traincope.report.text.layout.bars import bar
 from traincope.report.text.layout.lines import indented, text
-from traincope.report.text.sections.all_steps import EXACT, all_steps, error_notes, interval
+from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.timeline import LedgerClock
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
@@ -60,7 +60,7 @@ def waterfall(
     ledger: Ledger, *, causes: Sequence[TermCauses] = (), with_notes: bool = True
 ) -> Iterator[RenderableType]:
     """The waterfall, scaled to the longest bar, without terms that took no time. `causes`: shown below their terms."""
-    mean = duration(all_steps(ledger).mean_step_ns)
+    mean = duration(mean_step_ns(ledger))
     head = Text("WHERE THE TIME WENT", style="bold")
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
     if ledger["cost"]["price_per_gpu_hour"] is not None:
@@ -73,7 +73,7 @@ def waterfall(
 
 
 def _source(ledger: Ledger) -> str:
-    return f"{count(len(ledger['ranks']), 'rank')} and {count(all_steps(ledger).num_steps, 'step')}"
+    return f"{count(len(ledger['ranks']), 'rank')} and {counted_steps(ledger)}"
 
 
 def bars(ledger: Ledger, *, causes: Sequence[TermCauses] = ()) -> Table:
@@ -82,28 +82,27 @@ def bars(ledger: Ledger, *, causes: Sequence[TermCauses] = ()) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=24)
     table.add_column(justify="right", no_wrap=True, min_width=8)
     table.add_column(justify="right", no_wrap=True, min_width=9)
-    for _ in (*_error(ledger, None), *_costs(ledger["cost"], None)):
+    for _ in _costs(ledger["cost"], None):
         table.add_column(justify="right", no_wrap=True)
     table.add_column(ratio=1)
     longest = max((abs(ratio) for ratio in ledger["waterfall"].values() if ratio), default=1.0)
-    whole = all_steps(ledger)
+    mean_ns = mean_step_ns(ledger)
     for term, ratio in ledger["waterfall"].items():
         if ratio:
-            per_step = (whole.terms[term] or 0) / whole.rank_steps
+            per_step = (ledger["terms"][term] or 0) / ledger["rank_steps"]
             cells = Bar(ratio / longest, style=colour(term))
-            more = (*_error(ledger, term), *_costs(ledger["cost"], term))
-            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *more, cells)
+            costs = _costs(ledger["cost"], term)
+            table.add_row(text(f"    {term}"), share(ratio), f"{milliseconds(per_step)} ms", *costs, cells)
         for each in (each for each in causes if each["terms"][-1] == term and each["scope"] == Scope.STEPS):
             for name, of_step in shown_causes(ledger, each):
                 table.add_row(
                     text(f"      {name}"),
                     share(of_step),
-                    f"{milliseconds(of_step * whole.mean_step_ns)} ms",
+                    f"{milliseconds(of_step * mean_ns)} ms",
                     style="dim",
                 )
-    total = f"{milliseconds(whole.mean_step_ns)} ms"
-    more = (*_error(ledger, None), *_costs(ledger["cost"], None))
-    table.add_row("    step", share(1.0), total, *more, "", style="bold")
+    total = f"{milliseconds(mean_ns)} ms"
+    table.add_row("    step", share(1.0), total, *_costs(ledger["cost"], None), "", style="bold")
     return table
 
 
@@ -123,14 +122,6 @@ def named_cause(cause: Cause) -> str:
     """A cause in words, e.g. "contention: all_gather during tp" or "late: rank 3"."""
     words = CAUSES.get(cause["kind"], cause["kind"].replace("_", " "))
     return ": ".join(filter(None, (words, cause["subject"])))
-
-
-def _error(ledger: Ledger, term: str | None) -> Iterator[str]:
-    """The interval of a term, or of the step if `term` is None; empty if all steps have detail."""
-    run = ledger["run"]
-    if run is not None:
-        estimate = None if term is None else run["estimates"].get(term)
-        yield EXACT if term is None else "" if estimate is None else interval(estimate)
 
 
 def _costs(cost: Cost, term: str | None) -> Iterator[str]:
@@ -178,9 +169,7 @@ def not_visible(ledger: Ledger) -> str:
 
 
 def notes(ledger: Ledger) -> Iterator[Text]:
-    """Lines below the waterfall: sampling, evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
-    if ledger["run"] is not None:
-        yield from map(text, error_notes(ledger["run"]))
+    """Lines below the waterfall: evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} per rank, outside the steps ({of_run} of the ranks' time)")
