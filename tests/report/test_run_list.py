@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.live.processes import start_rank, until
+from tests.live.recorded import record
+from tests.live.serve.test_watching import as_if_it_ran
 from tests.s3 import BUCKET, files, s3_server
+from traincope.analysis import analyze
 from traincope.cli.main import main
 from traincope.errors import NotARunError
-from traincope.report.run_list import RunState, list_runs
+from traincope.report import to_document
+from traincope.report.run_list import RunState, judged_so_far, list_runs, title_so_far
+from traincope.report.schema import Finding
+from traincope.report.so_far import VerdictSoFar
 from traincope.store.job.hang_notices import HangNotice, append_notice
 from traincope.store.layout import ROWS_FILE, STANDING_FILE, rank_directory
 from traincope.store.reading import find_run
+from traincope.timeline import open_run
 
 S = 1_000_000_000
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -48,6 +55,45 @@ def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
     assert (listed.state, listed.verdict) == (RunState.DEAD, "hang: rank 0 stands")
     assert rank.stderr is not None
     rank.stderr.close()
+
+
+def test_a_running_run_has_the_verdict_and_steps_of_its_records(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent has written no row yet. Six calls of `step()` end five steps, and the first does not count.
+
+    A finished run without a report is not judged.
+    """
+    run = demo.parent / "going"
+    record(run, monkeypatch, steps=6)
+    as_if_it_ran(run)
+    done, going = list_runs(demo.parent)
+    assert (going.state, going.steps, going.title) == (RunState.RUNNING, None, None)
+    unchanged, judged = judged_so_far([done, going])
+    findings = [each for each in to_document(analyze(open_run(run)))["verdict"] if each["kind"] != "running"]
+    assert unchanged == done
+    assert (judged.steps, judged.verdict) == (5, f"{findings[0]['kind']}: {findings[0]['evidence']}")
+    assert judged.title == f"{findings[0]['kind'].replace('_', ' ')}, so far (4 steps)"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ranks", "late", "title"),
+    [
+        (["straggler"], [1], None, "straggler on rank 1, so far (40 steps)"),
+        (["exposed_wait"], [], "rank 1 is late, so far (...)", "rank 1 is late, so far (...)"),
+        (["exposed_wait"], [], None, "exposed wait, so far (40 steps)"),
+        (["killed_rank"], [2], "rank 1 is late, so far (...)", "killed rank on rank 2, so far (40 steps)"),
+        ([], [], "rank 1 is late, so far (...)", "rank 1 is late, so far (...)"),
+        ([], [], None, "no finding, so far (40 steps)"),
+    ],
+)
+def test_a_finding_that_names_ranks_comes_before_the_latest_rank_so_far(
+    demo: Path, kinds: list[str], ranks: list[int], late: str | None, title: str
+) -> None:
+    sample = to_document(analyze(open_run(demo)))["verdict"][0]
+    findings = tuple(Finding(**{**sample, "kind": kind, "ranks": ranks}) for kind in kinds)
+    so_far = VerdictSoFar(
+        findings=findings, late=late, steps=40, last_step=40, mfu=None, goodput=None, by_rows=False, at_ns=0
+    )
+    assert title_so_far(so_far) == title
 
 
 def test_a_finished_run_has_the_numbers_of_its_last_report(demo: Path) -> None:

@@ -1,6 +1,7 @@
 """List of the runs below a directory, each from its small files only: manifests, notes, and its last report.
 
-No records are read, so a thousand runs take seconds. A damaged run is listed with the reason.
+No records are read, so a thousand runs take seconds. A damaged run is listed with the reason. `judged_so_far` reads the
+records of those that run.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any
 from traincope.analysis.faults.hangs.hang import StopState
 from traincope.errors import TraincopeError, UsageError
 from traincope.events import CLEAN
+from traincope.report.so_far import VerdictSoFar, verdict_so_far
 from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
@@ -32,13 +34,17 @@ from traincope.store.lines import parse, read_object
 from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
 from traincope.timeline.observation import NATIVE_PROBE, Recorder, recorded_by, why_not_native
-from traincope.units import numbers
+from traincope.units import count, numbers
 
 MAX_DEPTH = 6
 """Deepest level below the directory at which runs are looked for."""
 SILENT_SECONDS = 300.0
 """Age of the newest row up to which a run on another host counts as running. Agents write rows every few seconds."""
 TAIL_BYTES = 64 << 10
+MAX_JUDGED = 8
+"""Most running runs that are judged, the newest: each takes up to some seconds."""
+MAX_BYTES = 16 << 20
+"""Most bytes of records of a run of which events are read."""
 
 
 class RunState(StrEnum):
@@ -102,6 +108,39 @@ def list_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None =
             yield replace(_listed(local_copy(path, needs=Needs.LIST)), path=path)
         except (TraincopeError, OSError) as error:
             yield ListedRun(path=path, state=RunState.DAMAGED, problem=" ".join(str(error).split()))
+
+
+def judged_so_far(runs: Sequence[ListedRun]) -> list[ListedRun]:
+    """Add what the records of the newest running runs show: verdict, steps, MFU and goodput so far."""
+    running = [run for run in runs if run.state is RunState.RUNNING and run.title is None]
+    newest = sorted(running, key=lambda run: run.started_wall_ns or 0)[-MAX_JUDGED:]
+    judged = {run.path: _judged(run) for run in newest}
+    return [judged.get(run.path, run) for run in runs]
+
+
+def _judged(run: ListedRun) -> ListedRun:
+    """The run as its records are now; unchanged if they cannot be read."""
+    try:
+        so_far = verdict_so_far(run.path, max_bytes=MAX_BYTES)
+    except (TraincopeError, OSError):
+        return run
+    document = {"verdict": so_far.findings}
+    return replace(
+        run,
+        steps=run.steps if so_far.last_step is None else max(so_far.last_step + 1, run.steps or 0),
+        mfu=run.mfu if so_far.mfu is None else so_far.mfu,
+        goodput=run.goodput if so_far.goodput is None else so_far.goodput,
+        verdict=_verdict(document) or so_far.late,
+        title=title_so_far(so_far),
+    )
+
+
+def title_so_far(so_far: VerdictSoFar) -> str:
+    """The first finding that names ranks, otherwise the latest rank so far, otherwise the first finding."""
+    first = so_far.findings[:1]
+    if so_far.late is not None and not any(finding["ranks"] for finding in first):
+        return so_far.late
+    return f"{_title({'verdict': first})}, so far ({count(so_far.steps, 'step')})"
 
 
 def find_runs(directory: Path, *, unreadable: Callable[[OSError], None] | None = None) -> Iterator[Path]:
@@ -271,7 +310,7 @@ def _number(document: dict[str, Any], part: str, name: str, *, otherwise: float 
 
 def _first_finding(document: dict[str, Any]) -> dict[str, Any]:
     findings = document.get("verdict")
-    first = findings[0] if isinstance(findings, list) and findings else None
+    first = findings[0] if isinstance(findings, Sequence) and findings else None
     return first if isinstance(first, dict) else {}
 
 

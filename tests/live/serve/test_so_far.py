@@ -8,10 +8,10 @@ from tests.live.processes import until
 from tests.live.recorded import record
 from tests.live.serve.test_watching import as_if_it_ran, watcher
 from traincope.analysis import analyze
-from traincope.live.serve import so_far
 from traincope.live.serve.page import render
 from traincope.live.serve.so_far import Judge
 from traincope.report import to_document
+from traincope.report.so_far import verdict_so_far
 from traincope.timeline import open_run
 
 
@@ -39,9 +39,8 @@ def test_the_page_begins_with_the_state_and_the_reports_findings(
 
 def test_many_records_are_judged_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path, monkeypatch, steps=6)
-    monkeypatch.setattr(so_far, "MAX_BYTES", 0)
-    monkeypatch.setattr(so_far.os, "nice", lambda _: 0)
-    assert so_far.judge(tmp_path, tmp_path).by_rows
+    assert verdict_so_far(tmp_path, max_bytes=0).by_rows
+    assert not verdict_so_far(tmp_path, max_bytes=1 << 30).by_rows
 
 
 def test_a_run_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:

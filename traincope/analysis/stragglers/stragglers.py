@@ -33,6 +33,7 @@ from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chain
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
+from traincope.units import count
 
 MAX_CHANCE_SO_FAR = 0.02
 """Largest chance at which the latest rank of too few steps is mentioned. It is not named yet."""
@@ -128,6 +129,15 @@ class Stragglers:
     """The rank that is latest in too few steps, and the chance of such a lead in a healthy run; None if it is above
     MAX_CHANCE_SO_FAR.
     """
+
+
+def late_so_far(stragglers: Stragglers) -> str | None:
+    """Name the rank that is latest in too few steps, with their number and the chance that it is noise."""
+    if stragglers.so_far is None:
+        return None
+    rank, chance = stragglers.so_far
+    steps = count(stragglers.steps, "step")
+    return f"rank {rank} is late, so far ({steps}, 1 chance in {1 / chance:,.0f} that it is noise)"
 
 
 def why_none(stragglers: Stragglers) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 from traincope.cli.answers import add_format
 from traincope.cli.screen import make_console
 from traincope.printable import printable
-from traincope.report.run_list import ListedRun, RunState, list_runs
+from traincope.report.run_list import ListedRun, RunState, judged_so_far, list_runs
 from traincope.report.text.layout.lines import Trimmed
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.fetched import copies_below
@@ -65,6 +65,8 @@ class Ls:
         directory = arguments.directory if url is None else copies_below(url)
         unreadable: list[OSError] = []
         runs = list(list_runs(directory, unreadable=unreadable.append))
+        if url is None:  # copies have no records
+            runs = judged_so_far(runs)
         if unreadable:
             print(f"unreadable directories: {len(unreadable)}; {SHARE}", file=sys.stderr)
         if arguments.format == "json":

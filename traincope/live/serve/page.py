@@ -129,7 +129,8 @@ def _verdict(judge: Judge, moment: Moment) -> Component:
         article(finding, at, scope=[plain("; ".join(facts(finding, cost=None)))])
         for at, finding in enumerate(known.findings)
     ]
-    return section("Verdict so far", *(articles or [absent("No finding yet.")]), note=note)
+    late = [] if known.late is None else [html.P(f"{known.late[0].upper()}{known.late[1:]}.")]
+    return section("Verdict so far", *(late + articles or [absent("No finding yet.")]), note=note)
 
 
 def _reached(snapshot: Snapshot, values: Numbers) -> str:
@@ -172,7 +173,8 @@ def _utilization(snapshot: Snapshot, *, theme: str) -> Component:
     if not snapshot.utilization:
         return absent(
             "MFU unknown. It needs counted or declared FLOPs and the peak of the device "
-            "(run.describe(peak_flops=...)); steps before this page opened have none."
+            "(`traincope doctor --measure-peak` on its host, or run.describe(peak_flops=...)); "
+            "steps before this page opened have none."
         )
     return section("MFU", graph(utilization_steps(snapshot.utilization), theme=theme), note="ranks of this host")
 

@@ -1,4 +1,4 @@
-"""The verdict on a running job so far: that of the report, judged again and again by a child process.
+"""The verdict on a running job so far, judged again and again by a child process.
 
 The job runs next to it. So the child process is nice, rests much longer than it works, and reads rows instead of events
 where there are many of these.
@@ -7,52 +7,29 @@ where there are many of these.
 import os
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from traincope.analysis import FindingKind, analyze
 from traincope.errors import TraincopeError
-from traincope.report import summary_document, to_document
-from traincope.report.schema import Finding
-from traincope.store.layout import record_files
-from traincope.summaries import job_summary, read_summaries
-from traincope.summaries.reading import is_for_rows
-from traincope.timeline import open_run
+from traincope.report.so_far import VerdictSoFar, verdict_so_far
 from traincope.viewer.library.analysis_process import Reading
 from traincope.viewer.library.preparing import Report
 
 REST_SECONDS = 10.0
 """Least time between two verdicts."""
+EARLY_SECONDS = 120.0
+"""Time for which it rests no longer: early steps change the verdict most."""
 RESTS_PER_WORK = 20.0
-"""It rests this many times as long as it worked: about 5 % of a core."""
+"""Later it rests this many times as long as it worked: about 5 % of a core."""
 MAX_BYTES = 128 << 20
 """Most bytes of records of which events are read."""
 POLL_SECONDS = 0.5
 NICEST = 19
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictSoFar:
-    """The findings of the report at one instant."""
-
-    findings: tuple[Finding, ...]
-    """Without the one that the job runs: the page says that itself."""
-    by_rows: bool
-    """True if rows of steps and last records were read, not all events."""
-    at_ns: int
-    """Time at which the run was read, by `time.monotonic_ns()`."""
-
-
 def judge(run: Path, _tiles: Path, _report: Report = lambda _: None) -> VerdictSoFar:
-    """Judge the run as `traincope report` does. Raises TraincopeError where it cannot be read."""
+    """Judge the run. Raises as `verdict_so_far`."""
     os.nice(NICEST)
-    at_ns, by_rows = time.monotonic_ns(), is_for_rows(run) or _size(run) > MAX_BYTES
-    if by_rows:
-        findings = summary_document(job_summary(read_summaries(run)))["verdict"]
-    else:
-        findings = to_document(analyze(open_run(run)))["verdict"]
-    others = tuple(finding for finding in findings if finding["kind"] != FindingKind.RUNNING)
-    return VerdictSoFar(findings=others, by_rows=by_rows, at_ns=at_ns)
+    return verdict_so_far(run, max_bytes=MAX_BYTES)
 
 
 class Judge:
@@ -75,7 +52,7 @@ class Judge:
             self._thread.join()
 
     def _judge(self) -> None:
-        rest_seconds = 0.0
+        rest_seconds, started = 0.0, time.monotonic()
         while not self._stopping.wait(rest_seconds):
             began = time.monotonic()
             reading = Reading(self._run, self._run, work=judge)
@@ -88,16 +65,6 @@ class Judge:
                 self.problem = str(error)
             finally:
                 reading.close()
-            rest_seconds = max(REST_SECONDS, RESTS_PER_WORK * (time.monotonic() - began))
-
-
-def _size(run: Path) -> int:
-    """Bytes of all records. A file that is compacted meanwhile counts as nothing."""
-    total = 0
-    for rank in run.glob("attempt-*/rank-*"):
-        for path in record_files(rank):
-            try:
-                total += path.stat().st_size
-            except FileNotFoundError:
-                continue
-    return total
+            now = time.monotonic()
+            is_early = now - started < EARLY_SECONDS
+            rest_seconds = REST_SECONDS if is_early else max(REST_SECONDS, RESTS_PER_WORK * (now - began))
