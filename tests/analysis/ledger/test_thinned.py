@@ -9,6 +9,7 @@ from tests.timeline.build import timeline
 from traincope.analysis import analyze, cost
 from traincope.analysis.ledger.coverage import MIN_DRAWN_STEPS, find_excluded_steps
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.stragglers.persistence import FEW_STEPS
 from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, Phase
 from traincope.report import to_document
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns, sampled
@@ -26,7 +27,7 @@ def test_the_terms_are_exactly_those_of_the_counted_steps() -> None:
     full = recorded()
     whole, ledger = analyze(full).ledger, analyze(thin(full, run_id="a", halvings=2)).ledger
     numbers = counted(ledger)
-    assert MIN_DRAWN_STEPS < len(numbers) < STEPS / 3
+    assert len(numbers) < STEPS / 3
     for rank, same in zip(ledger.ranks, whole.ranks, strict=True):
         chosen = np.isin(same.numbers, numbers)
         for term, values in same.terms.items():
@@ -57,16 +58,16 @@ def test_what_every_step_records_is_known_of_all_steps() -> None:
 
 
 def test_the_first_windows_are_left_out_once_the_drawn_ones_are_enough() -> None:
-    """The first 84 steps compile for 100 ms more. They are half of the steps in detail, and 3 % of the run."""
-    steps = 400 * BLOCK_STEPS
+    """The first 84 steps compile for 100 ms more. They are half of the steps in detail, and 1.5 % of the run."""
+    steps = 800 * BLOCK_STEPS
     work = [[60 * MS + (100 * MS if number < EARLY else 0)] * 2 for number in range(steps)]
     full = timeline(*lockstep(work, transfer_ns=2 * MS, all_ns=MS))
     thinned = thin(full, run_id="a", halvings=5, first_blocks=FIRST_BLOCKS)
     ledger = analyze(thinned).ledger
     numbers = counted(ledger)
     assert min(numbers) >= EARLY
-    assert len(numbers) >= MIN_DRAWN_STEPS
-    assert ledger.wall_ns / ledger.rank_steps == pytest.approx(analyze(full).ledger.wall_ns / (2 * steps), rel=0.06)
+    assert len(numbers) >= MIN_DRAWN_STEPS >= FEW_STEPS
+    assert ledger.wall_ns / ledger.rank_steps == pytest.approx(analyze(full).ledger.wall_ns / (2 * steps), rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from traincope.timeline import RankTimeline, Timeline
 
 COMMUNICATION_LEVEL = 1
 """The lowest level at which collectives are recorded."""
-MIN_DRAWN_STEPS = 24
-"""Fewest steps of drawn windows that stand for a run without its first windows."""
+MIN_DRAWN_STEPS = 60
+"""Fewest steps of drawn windows that stand for a run without its first windows: enough to name a straggler."""
 
 
 def guessed_steps(timeline: Timeline) -> int:
