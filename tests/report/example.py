@@ -260,6 +260,7 @@ def document() -> schema.Document:
             "guessed_steps": 0,
             "backward_steps": 0,
             "step_ns": 100 * MS,
+            "mean_step_ns": 100 * MS,
             "start": START_NS,
             "end": END_NS,
             "versions": {"torch": "2.13.0"},

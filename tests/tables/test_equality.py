@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -93,6 +93,7 @@ def assert_steps(steps: Rows, document: dict[str, Any]) -> None:
     timed = [row for row in steps if row["timed"]]
     assert len({row["step"] for row in timed}) == run["steps"]
     assert (round(median(row["wall_ns"] for row in timed)) if timed else None) == run["step_ns"]
+    assert (fmean(row["wall_ns"] for row in timed) if timed else None) == pytest.approx(run["mean_step_ns"])
     sampling = document["recorder"]["sampling"]
     assert len({row["step"] for row in timed if row["detailed"]}) == sampling["sampled_steps"]
     assert len({row["step"] for row in steps if row["guessed"]}) == run["guessed_steps"]

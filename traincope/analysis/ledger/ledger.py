@@ -173,6 +173,12 @@ class Ledger:
         return sum(int(rank.wall_ns[rank.timed].sum()) for rank in self.ranks)
 
     @property
+    def mean_step_ns(self) -> float | None:
+        """Mean wall time of these steps; None without any."""
+        number = sum(int(rank.timed.sum()) for rank in self.ranks)
+        return self.timed_wall_ns / number if number else None
+
+    @property
     def scale(self) -> float:
         """Return how many times the wall time of the counted steps all of these steps took."""
         return self.timed_wall_ns / self.wall_ns if self.wall_ns else 1.0
@@ -210,9 +216,8 @@ def evaluation_by_step(timeline: Timeline, ledger: RankLedger) -> Ints:
 
 
 def mean_step_ns(ranks: Sequence[RankLedger]) -> float:
-    """Mean wall time of a step with or without detail on these ranks, which have such steps."""
-    walls = [rank.wall_ns[rank.timed] for rank in ranks]
-    return sum(int(wall.sum()) for wall in walls) / sum(map(len, walls))
+    """Mean wall time of a counted step on these ranks, which have such steps. The mean terms sum to it."""
+    return sum(rank.total_wall_ns for rank in ranks) / sum(rank.num_counted for rank in ranks)
 
 
 def rank_ledger(

@@ -117,6 +117,7 @@ def _run(analysis: Analysis) -> schema.Run:
         guessed_steps=guessed_steps(timeline),
         backward_steps=backward_steps(timeline),
         step_ns=analysis.median_step_ns,
+        mean_step_ns=ledger.mean_step_ns,
         end=analysis.end_ns,
         missing_ranks=list(run.missing),
     )

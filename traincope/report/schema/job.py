@@ -27,6 +27,8 @@ class Run(TypedDict):
     """Number of steps without a certain sign of an update; unless it is 0, the number of steps is unknown."""
     step_ns: int | None
     """Median wall time of a step without evaluation, over ranks and steps."""
+    mean_step_ns: float | None
+    """Mean of the same steps, also of those without detail."""
     start: Annotated[int, result.started_wall_ns]
     """Wall clock, ns since the epoch."""
     end: int | None

@@ -13,7 +13,6 @@ from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Ledger, Terms
 from traincope.report.text.layout.lines import Trimmed, text
-from traincope.report.text.sections.counted_steps import mean_step_ns
 from traincope.report.text.sections.faults import began_ns, step_of
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
@@ -113,9 +112,10 @@ def _number_line(document: Document) -> str:
 
 def five_numbers(document: Document) -> Iterator[tuple[str, str]]:
     """The five numbers; "unknown" for a number without evidence."""
-    ledger, used, job = document["ledger"], document["utilization"], document["goodput"]
+    used, job = document["utilization"], document["goodput"]
     speed = used["tokens_per_second"]
-    yield "mean step", "unknown" if ledger is None else duration(mean_step_ns(ledger))
+    mean_ns = document["run"]["mean_step_ns"]
+    yield "mean step", "unknown" if mean_ns is None else duration(mean_ns)
     yield "tokens/s", "unknown" if speed is None else f"{speed:,.0f}"
     yield "MFU", _known(used["mfu"])
     yield "goodput", _known(None if job is None else job["productive_ratio"])

@@ -14,7 +14,6 @@ from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.communication import communication
-from traincope.report.text.sections.counted_steps import mean_step_ns
 from traincope.report.text.sections.critical_path import critical_path
 from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.experts import experts
@@ -139,7 +138,8 @@ def facts(document: Document) -> Iterator[str]:
     yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
     yield steps(document)
     if run["step_ns"] is not None:
-        yield f"median step {duration(run['step_ns'])}{_mean(document['ledger'])}"
+        mean_ns = run["mean_step_ns"]
+        yield f"median step {duration(run['step_ns'])}" + ("" if mean_ns is None else f" (mean {duration(mean_ns)})")
     if run["attempts"] > 1:
         yield attempt(document)
     if run["imported"]:
@@ -152,8 +152,3 @@ def attempt(document: Document) -> str:
     offset, of_all = run["training_step_offset"], f"{run['attempts']} attempts"
     which = f"attempt {run['attempt']} of {of_all}" if run["later_attempts"] else f"the last of {of_all}"
     return f"{which}, whose step 1 is step {offset + 1:,} of the training" if offset else which
-
-
-def _mean(ledger: Ledger | None) -> str:
-    """The mean step time, which the ledger's terms sum to."""
-    return "" if ledger is None else f" (mean {duration(mean_step_ns(ledger))})"
