@@ -11,7 +11,8 @@ import traincope
 from traincope.analysis import FaultKind
 from traincope.cli.main import main
 from traincope.faults import read_truths
-from traincope.report import render_brief, to_document, to_json
+from traincope.report.document.document import to_document, to_json
+from traincope.report.text.brief import render_brief
 
 ROOT = Path(__file__).parents[1] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))

@@ -17,10 +17,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
-
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
+    from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
     from traincope.report.opened_run import OpenedRun, open_run
     from traincope.timeline import Timeline
 
@@ -55,17 +54,25 @@ __all__ = [
     "wait_for",
 ]
 
-_OFFLINE = {
+_HOMES = {
+    **dict.fromkeys(("Run", "event", "log", "phase", "run", "span", "step", "wait_for"), "traincope.record.run"),
     "Analysis": "traincope.analysis",
     "OpenedRun": "traincope.report.opened_run",
     "Timeline": "traincope.timeline",
     "analyze": "traincope.analysis",
     "open_run": "traincope.report.opened_run",
 }
-"""Names of the offline half. They are imported on first use, so that a training process does not pay for them."""
+"""Name -> its module. It is imported on first use: a training does not pay for reports, nor a report for hooks."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _OFFLINE:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_OFFLINE[name]), name)
+    home = import_module(_HOMES[name])
+    # All names of the module at once: Dynamo may trace `traincope.log`, and looks only into the package's dictionary.
+    globals().update({each: getattr(home, each) for each, place in _HOMES.items() if place == _HOMES[name]})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,7 +14,7 @@ from tests.timeline.build import Row, action, clock, collective, group, message,
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import BUBBLE, PHASE_TERMS, exposed_transfer
 from traincope.events import OPEN, Flag, Kind
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.report.text.text import render_document
 from traincope.store import RunRecords
 from traincope.timeline import build_timeline

@@ -13,7 +13,7 @@ from typing import Any, get_overloads
 
 import traincope
 from traincope import errors
-from traincope.cli.main import make_parser
+from traincope.cli.main import COMMANDS, make_parser
 from traincope.events import FORMAT_VERSION
 from traincope.report.schema import SCHEMA_VERSION
 
@@ -24,7 +24,7 @@ MEMBERS = {traincope.Run: ("directory", "step", "log", "describe"), traincope.sp
 def public() -> str:
     parts = {
         "Python": python(),
-        "Commands": commands(make_parser(), "traincope"),
+        "Commands": commands(make_parser(COMMANDS), "traincope"),
         "Exit codes": exit_codes(),
         "Formats": iter((f"run directory {FORMAT_VERSION}", f"JSON {SCHEMA_VERSION}")),
     }

@@ -16,10 +16,10 @@ from tests.report.example import analysis, without_steps
 from tests.test_sample_runs import SAMPLES
 from traincope.analysis import Fault, FaultKind
 from traincope.analysis.context import Context
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.sections import ALL
-from traincope.report.text.layout.forms import FORMS
+from traincope.report.text.forms import FORMS
 
 Go = Callable[..., Visit]
 ALWAYS = ("demo", "format-1", "opt-175b")

@@ -8,7 +8,7 @@ from tests.browser.browser import Visit
 from tests.report.example import analysis
 from traincope import open_run
 from traincope.analysis.context import Context
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.html.brief import BAR_REM, brief
 
 Go = Callable[..., Visit]

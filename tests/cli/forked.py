@@ -68,9 +68,10 @@ def traincope(
 
 def _serve(connection: socket.socket) -> None:
     """Fork a process per request. It leaves through the end of this module, as the command line does."""
-    from traincope.cli.main import load_commands, main
+    from traincope.cli.main import COMMANDS, load_command, main
 
-    load_commands()
+    for name in COMMANDS:
+        load_command(name)
     gc.collect()
     gc.freeze()
     connection.send(READY)

@@ -10,7 +10,7 @@ import pytest
 
 import traincope
 from tests.cli import forked
-from traincope.cli.main import COMMANDS, load_commands, main
+from traincope.cli.main import COMMANDS, load_command, main
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
 
@@ -37,32 +37,40 @@ def exit_code(*words: str) -> object:
     return ended.value.code
 
 
-@pytest.mark.parametrize("command", load_commands(), ids=lambda command: command.name)
-def test_every_command_has_help_with_an_example(  # type: ignore[no-untyped-def]
-    command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_name_it_is_listed_by_and_help_with_an_example(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    assert exit_code(command.name, "--help") == 0
+    command = load_command(name)
+    assert command.name == name
+    assert exit_code(name, "--help") == 0
     assert f"example: {command.example}".split() == capsys.readouterr().out.split("\n\n")[-1].split()
 
 
-def test_commands_have_the_names_they_are_listed_by() -> None:
-    assert [command.name for command in load_commands()] == list(COMMANDS)
+LIGHT = (["--version"], ["--help"], ["explain", "straggler"], ["ls", "."], ["plan", "--help"], ["import", "--help"])
+MAX_MODULES = 150
+"""Modules of ours that a light command may import. They take most of its start."""
 
 
-def test_a_command_imports_no_other_command() -> None:
-    program = "import sys; sys.argv = ['traincope', 'plan', '--help']; import traincope.cli.main as m; m.main()"
-    listed = "import atexit, sys; atexit.register(lambda: print(*sys.modules, sep='\\n'));"
-    modules = subprocess.run([sys.executable, "-c", listed + program], check=True, capture_output=True, text=True)
-    commands = "traincope.cli.commands."
-    assert [line for line in modules.stdout.splitlines() if line.startswith(commands)] == [f"{commands}plan"]
+@pytest.mark.parametrize("words", LIGHT, ids=" ".join)
+def test_a_light_command_imports_little_and_no_other_command(words: list[str], tmp_path: Path) -> None:
+    program = f"import sys; sys.argv = ['traincope', *{words}]; import traincope.cli.main as m; m.main()"
+    listed = "import atexit, sys; atexit.register(lambda: print(*sys.modules, sep='\\n', file=sys.stderr));"
+    ran = subprocess.run(
+        [sys.executable, "-c", listed + program], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    ours = [line for line in ran.stderr.splitlines() if line.startswith("traincope.")]
+    assert 0 < len(ours) < MAX_MODULES
+    commands = {line.split(".")[3] for line in ours if line.startswith("traincope.cli.commands.")}
+    assert commands == ({COMMANDS[words[0]].place.split(":")[0]} if words[0] in COMMANDS else set())
 
 
 def test_help_lists_the_commands() -> None:
     shown = run("--help").stdout
-    for command in load_commands():
-        assert command.name in shown
-        assert command.help.split()[0] in shown
+    for name, listed in COMMANDS.items():
+        assert name in shown
+        assert listed.help.split()[0] in shown
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_file_that_is_not_a_trace_is_refused_in_one_sentence(
 @pytest.mark.parametrize("price", ["-1", "0", "nan", "inf", "cheap"])
 def test_an_invalid_price_is_refused(command: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
-        make_parser().parse_args([command, "run", f"--price-per-gpu-hour={price}"])
+        make_parser([command]).parse_args([command, "run", f"--price-per-gpu-hour={price}"])
     assert refused.value.code == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.endswith(f"argument --price-per-gpu-hour: {price} is not a price; give a number above 0, e.g. 2.5")

@@ -14,7 +14,7 @@ from traincope.errors import RunDirectoryError
 from traincope.events import Kind, Phase
 from traincope.metrics.catalogue import BY_PROMETHEUS, CATALOGUE
 from traincope.metrics.metric import Type
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope_exporters.history import LIVE_ONLY, MAKERS, final
 from traincope_exporters.openmetrics import openmetrics
 

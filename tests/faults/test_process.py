@@ -19,7 +19,7 @@ from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, train, tr
 from tests.faults.victims.victims import Victims
 from traincope.events import OPEN, Kind
 from traincope.record.session.recorder import MAX_WRITERS
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.store import RankRecords, read_run
 
 

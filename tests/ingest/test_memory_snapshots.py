@@ -15,7 +15,7 @@ import traincope
 from traincope.cli.main import main
 from traincope.errors import LEFT_OUT, DataError, UsageError
 from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot, read_memory_snapshot
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.store.side_tables.memory_snapshots import DeviceMemory
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.ingest.writing import Event, complete, kineto
 from traincope.analysis import analyze
 from traincope.ingest import import_traces
-from traincope.report import render
+from traincope.report.text.text import render
 from traincope.timeline import open_run
 
 H100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}

@@ -13,7 +13,7 @@ import pytest
 from tests.integrations.environments import python_of
 from traincope.analysis import analyze
 from traincope.events import Kind
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.timeline import Timeline, open_run
 
 PROGRAMS = Path(__file__).parent / "programs"

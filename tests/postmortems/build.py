@@ -14,7 +14,7 @@ from pathlib import Path
 
 from traincope.analysis import analyze
 from traincope.ingest import import_logbook
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.store.logbook import COLUMNS
 from traincope.timeline import open_run
 

@@ -17,7 +17,7 @@ from tests.s3 import BUCKET, files, s3_server
 from traincope.analysis import analyze
 from traincope.cli.main import main
 from traincope.errors import NotARunError
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.run_list import RunState, judged_so_far, list_runs, title_so_far
 from traincope.report.schema import Finding
 from traincope.report.so_far import VerdictSoFar

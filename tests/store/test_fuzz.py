@@ -24,7 +24,8 @@ from tests.seeds import examples, seeds
 from traincope.analysis import analyze
 from traincope.errors import TraincopeError
 from traincope.events import RECORD_BYTES
-from traincope.report import render, to_document, to_json
+from traincope.report.document.document import to_document, to_json
+from traincope.report.text.text import render
 from traincope.store import read_run
 from traincope.store.segments.segments import HEADER_BYTES
 from traincope.timeline import build_timeline

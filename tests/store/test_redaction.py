@@ -12,7 +12,7 @@ import traincope
 from traincope.cli.launch.worker import settings
 from traincope.engine.config import Config
 from traincope.errors import UnreadableError, UsageError
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.store import Look, read_run
 from traincope.store.job.looks import append_look, read_looks
 from traincope.store.layout import STACKS_FILE

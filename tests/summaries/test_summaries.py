@@ -14,7 +14,7 @@ from tests.scale.replay import Plan
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.errors import DataError, EmptyRunError
 from traincope.events import FORMAT_VERSION, NO_PEER, OPEN, Kind, Phase
-from traincope.report import summary_document
+from traincope.report.document.job_summary import summary_document
 from traincope.store import read_run, reading
 from traincope.store.job.looks import Look, append_look
 from traincope.store.layout import (

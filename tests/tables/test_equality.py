@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.windows import recorded, thin
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.tables.query import table_of
 from traincope.tables.sources import Sources
 from traincope.tables.views import VIEWS

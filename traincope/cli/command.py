@@ -2,15 +2,13 @@
 
 import argparse
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Command(Protocol):
-    """One subcommand: a module-level object in a file of its own, listed in `main.COMMANDS`."""
+    """A command in a file of its own, listed in `main.COMMANDS`."""
 
     name: str
-    help: str
-    """One line for `traincope --help`."""
     example: str
     """A command line that works, shown by `--help`."""
 
@@ -20,8 +18,15 @@ class Command(Protocol):
         """Run the command and return its exit code. Raises TraincopeError on failure."""
 
 
+class Subcommand(Command, Protocol):
+    """A command of a command."""
+
+    help: str
+    """One line for `--help`."""
+
+
 def add_commands(
-    parser: argparse.ArgumentParser, commands: Iterable[Command], *, what: str, required: bool = True
+    parser: argparse.ArgumentParser, commands: Iterable[Subcommand], *, what: str, required: bool = True
 ) -> None:
     """Add one parser per command. The parsed arguments hold the chosen command as `what`, also its name in `--help`.
 
@@ -30,8 +35,13 @@ def add_commands(
     parser.set_defaults(**{what: None})
     subparsers = parser.add_subparsers(title=f"{what}s", metavar=what.upper(), required=required)
     for command in commands:
-        subparser = subparsers.add_parser(
-            command.name, help=command.help, description=command.help, epilog=f"example: {command.example}"
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(**{what: command})
+        add_command(subparsers, command, help_line=command.help, what=what)
+
+
+def add_command(subparsers: Any, command: Command, *, help_line: str, what: str) -> None:
+    """Add the parser of a command. The parsed arguments hold it as `what`."""
+    parser = subparsers.add_parser(
+        command.name, help=help_line, description=help_line, epilog=f"example: {command.example}"
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(**{what: command})

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.doctor.finding import Examination, Finding, Section, State
+from traincope.lines import INDENT, Trimmed, text
 from traincope.palette import GOOD, SEVERE
-from traincope.report.text.layout.lines import INDENT, Trimmed, text
 
 SCHEMA_VERSION = 2
 

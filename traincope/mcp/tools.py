@@ -8,8 +8,9 @@ from traincope.analysis.diff.diff import require_steps
 from traincope.errors import UsageError
 from traincope.mcp.bounded import bounded
 from traincope.mcp.runs import ServedRuns
-from traincope.report import diff_document, to_document
+from traincope.report.document.document import to_document
 from traincope.report.schema import Document
+from traincope.report.text.diff import diff_document
 from traincope.tables.query import run_query
 from traincope.tables.rows import json_rows
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincope.lines import INDENT, Trimmed, indented, table, text
 from traincope.palette import GOOD, SEVERE
 from traincope.preflight.judging.costs import total_seconds
 from traincope.preflight.judging.findings import OF_THE_JOB
@@ -14,7 +15,6 @@ from traincope.preflight.judging.pipeline import PipelineJudgement, microbatches
 from traincope.preflight.judging.ranks import usual_seconds
 from traincope.preflight.judging.sweeps import Sweep
 from traincope.preflight.measurements import Measurements, Place, Quantity, Rate, Round, StageTimes, Training
-from traincope.report.text.layout.lines import INDENT, Trimmed, indented, table, text
 from traincope.units import count, duration, flops, gigabytes_per_second, numbers, share, size
 
 MAX_RANKS = 16

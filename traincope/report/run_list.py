@@ -11,13 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from traincope.analysis.faults.hangs.hang import StopState
 from traincope.errors import TraincopeError, UsageError
 from traincope.events import CLEAN
-from traincope.report.so_far import VerdictSoFar, verdict_so_far
-from traincope.store.job.hang_notices import HangNotice, Progress, read_notices, standing_notice
+from traincope.store.job.hang_notices import HangNotice, Progress, StopState, read_notices, standing_notice
 from traincope.store.job.launcher import notes_path, read_notes
 from traincope.store.job.manifests import RankInfo, read_rank_info, read_run_info
 from traincope.store.layout import (
@@ -35,6 +33,9 @@ from traincope.store.places.fetched import Needs, local_copy
 from traincope.tiles.storage import DOCUMENT_FILE
 from traincope.timeline.observation import NATIVE_PROBE, Recorder, recorded_by, why_not_native
 from traincope.units import count, numbers
+
+if TYPE_CHECKING:
+    from traincope.report.so_far import VerdictSoFar
 
 MAX_DEPTH = 6
 """Deepest level below the directory at which runs are looked for."""
@@ -120,6 +121,8 @@ def judged_so_far(runs: Sequence[ListedRun]) -> list[ListedRun]:
 
 def _judged(run: ListedRun) -> ListedRun:
     """The run as its records are now; unchanged if they cannot be read."""
+    from traincope.report.so_far import verdict_so_far  # the analyses: a list without running runs needs none
+
     try:
         so_far = verdict_so_far(run.path, max_bytes=MAX_BYTES)
     except (TraincopeError, OSError):
@@ -135,7 +138,7 @@ def _judged(run: ListedRun) -> ListedRun:
     )
 
 
-def title_so_far(so_far: VerdictSoFar) -> str:
+def title_so_far(so_far: "VerdictSoFar") -> str:
     """The first finding that names ranks, otherwise the latest rank so far, otherwise the first finding."""
     first = so_far.findings[:1]
     if so_far.late is not None and not any(finding["ranks"] for finding in first):

@@ -6,7 +6,7 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.report.text.layout.forms import FORMS, Form
+from traincope.report.text.forms import FORMS, Form
 from traincope.units import MISSING
 
 REPORT, DIFF, PLAN, SEARCH = "report", "diff", "plan", "search"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.timeline.build import Row, collective, group, rank, run, stall, step
 from traincope.analysis import DeviceStall, analyze
 from traincope.events import Flag
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.text.sections.waterfall import on_device
 from traincope.timeline import build_timeline
 

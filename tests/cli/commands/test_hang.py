@@ -13,8 +13,8 @@ from tests.live.recorded import record
 from traincope.analysis import Analysis
 from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.main import main
-from traincope.report import hang_document, render_hangs
 from traincope.report.schema import NativeStack
+from traincope.report.text.hangs import hang_document, render_hangs
 
 DEMO = Path(__file__).parents[3] / "sample_runs" / "demo"
 

@@ -271,7 +271,7 @@ def test_a_command_that_recorded_nothing_prints_the_reason(
     ],
 )
 def test_a_command_line_that_cannot_be_run_is_refused(words: tuple[str, ...], sentence: str) -> None:
-    arguments = make_parser().parse_args(["run", *words])
+    arguments = make_parser(["run"]).parse_args(["run", *words])
     with pytest.raises(UsageError) as refused:
         arguments.command.run(arguments)
     assert sentence in str(refused.value)

@@ -21,7 +21,7 @@ from traincope.analysis.efficiency.declared_flops import FORMULA
 from traincope.engine.model.shape import transformer
 from traincope.events import Phase
 from traincope.plan.model.flops import step_flops
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 
 TWO = (
     "ddp 2",

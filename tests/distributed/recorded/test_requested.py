@@ -18,7 +18,7 @@ from traincope.events import BLOCK_STEPS, Kind
 from traincope.record.session import recorder, sampling
 from traincope.record.session.control import Control
 from traincope.record.session.rendezvous import Place
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.store.job.requests import Cause, WindowRequest, append_request
 from traincope.timeline import Timeline, match_instances
 

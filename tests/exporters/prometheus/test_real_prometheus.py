@@ -19,7 +19,8 @@ from traincope.analysis import analyze
 from traincope.events import HELD
 from traincope.metrics import catalogue
 from traincope.metrics.labels import term_and_axis
-from traincope.report import schema, to_document
+from traincope.report import schema
+from traincope.report.document.document import to_document
 from traincope.timeline import open_run
 from traincope_dashboards import foreign
 from traincope_dashboards.build import dashboards

@@ -10,7 +10,7 @@ from tests.live.serve.test_watching import as_if_it_ran, watcher
 from traincope.analysis import analyze
 from traincope.live.serve.page import render
 from traincope.live.serve.so_far import Judge
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.so_far import verdict_so_far
 from traincope.timeline import open_run
 

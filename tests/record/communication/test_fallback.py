@@ -23,6 +23,7 @@ from traincope.events import Flag, Kind
 from traincope.record.communication.fallback import METHODS
 from traincope.record.communication.operations import OPERATIONS
 from traincope.record.instrumentation import torch_private
+from traincope.report.document.document import to_document
 from traincope.report.text.sections.recording import recording
 from traincope.timeline import RankTimeline, match_instances
 
@@ -150,7 +151,7 @@ def test_missed_collectives_are_counted_and_reported(two_ranks: Pool, tmp_path: 
         "torch's flight recorder counted 2 more than the 3 recorded"
     )
     console = Console(width=500, file=StringIO())
-    for line in recording(traincope.report.to_document(traincope.analyze(timeline))):
+    for line in recording(to_document(traincope.analyze(timeline))):
         console.print(line)
     remark = f"probe collectives_fallback on ranks 0, 1: {state}"
     assert remark in console.file.getvalue()  # type: ignore[attr-defined]

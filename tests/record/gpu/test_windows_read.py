@@ -7,7 +7,7 @@ import torch
 
 import traincope
 from traincope.record.gpu import windows
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 
 STEPS, LAYERS = 7, 3
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.report.example import analysis
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.report.schema.published import json_schema
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from tests.report.example import analysis, without_steps
 from traincope.analysis import FindingKind
 from traincope.cli.commands.report import Report
 from traincope.errors import UsageError
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL

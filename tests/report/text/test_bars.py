@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincope.report.text.layout.bars import bar
+from traincope.report.text.bars import bar
 
 
 def test_a_bar_is_an_eighth_of_a_cell_fine() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 import traincope
 from tests.timeline.build import rank, step, timeline
 from traincope.events import Flag
-from traincope.report import render_brief
+from traincope.report.text.brief import render_brief
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
 RECORDED = sorted(path.parent for path in SAMPLES.rglob("MADE_BY"))

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tests.report.example import MS, analysis
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange, diff
-from traincope.report import diff_document, render_diff
+from traincope.report.text.diff import diff_document, render_diff
 from traincope.timeline import LedgerClock
 
 

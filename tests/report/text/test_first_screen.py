@@ -10,7 +10,7 @@ import traincope
 from tests.report.example import analysis, without_steps
 from tests.timeline.build import rank, step, timeline
 from traincope.events import Flag
-from traincope.report import render_first_screen
+from traincope.report.text.first_screen import render_first_screen
 
 ROOT = Path(__file__).parents[3] / "sample_runs"
 SAMPLES = sorted(path.parent for path in ROOT.rglob("expected.json"))

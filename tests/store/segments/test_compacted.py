@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from traincope.analysis import analyze
 from traincope.errors import MissingDependencyError, RunDirectoryError, VersionError
 from traincope.events import OPEN, Kind, Phase
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.store import RECORD_DTYPE, SegmentRecords, read_run
 from traincope.store.redaction import redact
 from traincope.store.segments.compacted import COLUMNS, METADATA, is_thinned, read_compacted, write_compacted

@@ -13,7 +13,7 @@ import pytest
 from tests.viewer.library.reading import shelf
 from traincope.analysis import Analysis, analyze
 from traincope.errors import RunDirectoryError
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.timeline import open_run
 from traincope.viewer.library import library as library_module
 from traincope.viewer.library import preparing

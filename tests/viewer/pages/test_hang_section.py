@@ -5,7 +5,7 @@ from itertools import pairwise
 from tests.analysis.faults.hangs.test_stops import LAST_NS, analysis, light, stuck, victim
 from tests.analysis.faults.hangs.test_stops import WAITING as IN_COMMUNICATION
 from traincope.analysis import Analysis
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.view import View
 

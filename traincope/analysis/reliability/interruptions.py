@@ -10,9 +10,10 @@ from itertools import pairwise
 from traincope.analysis.efficiency.goodput import AttemptLoss, Goodput, restart_gap_ns
 from traincope.analysis.faults.endings import first_end
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import Hang, StopState
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.restarts import end_of_attempt, noticed_after_ns
 from traincope.store import Attempt, LauncherNote
+from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline
 
 CLEAN_END = "clean_end"

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
-from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind, StopState
+from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, with_gain
 from traincope.analysis.verdict.lost_connections import check_host, left_early
+from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
 

@@ -13,7 +13,7 @@ from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.hangs.hang import Hang, StopState
+from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import hung_before, lost_hosts
 from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.faults.slow_code import SampledWindow
@@ -47,6 +47,7 @@ from traincope.analysis.verdict.memory_growth import memory_growth
 from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.traced_gpus import traced_gpus, untraced_gpus
+from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline
 from traincope.units import count
 

@@ -37,7 +37,6 @@ NICE = 10
 
 class AgentCommand:
     name = "agent"
-    help = "watch a run's ranks on this node: ledger rows, compaction, live numbers (a run starts its agent itself)"
     example = "traincope agent traincope_runs/my-job"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traincope.cli.command import Command, add_commands
+from traincope.cli.command import Subcommand, add_commands
 from traincope.errors import MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
@@ -84,19 +84,18 @@ class Push:
         return 0
 
 
-ACTIONS: tuple[Command, ...] = (Build(), Push())
+ACTIONS: tuple[Subcommand, ...] = (Build(), Push())
 
 
 class Dashboards:
     name = "dashboards"
-    help = "build and push dashboards for Grafana and rules for Prometheus"
     example = ACTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_commands(parser, ACTIONS, what="action")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        action: Command = arguments.action
+        action: Subcommand = arguments.action
         return action.run(arguments)
 
 

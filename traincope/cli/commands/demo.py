@@ -15,7 +15,8 @@ from traincope.cli.launch.outcome import run_name
 from traincope.cli.launch.training import Job, check_out, program, require_torch, train
 from traincope.cli.screen import make_console
 from traincope.errors import TrainingError, UsageError
-from traincope.report import render, render_first_screen
+from traincope.report.text.first_screen import render_first_screen
+from traincope.report.text.text import render
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.names import new_run
 from traincope.timeline import open_run
@@ -30,7 +31,6 @@ MAX_ERROR = 2000
 
 class Demo:
     name = "demo"
-    help = f"train a small GPT on 8 ranks ({LAYOUTS[8]}) on real text, then print where its time went"
     example = "traincope demo --out traincope_runs/demo"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -10,13 +10,12 @@ from traincope.cli.answers import add_format, print_answer
 from traincope.cli.given_runs import given_runs
 from traincope.cli.launch.last_good import last_good
 from traincope.errors import REGRESSION, UsageError
-from traincope.report import diff_document, render_diff
+from traincope.report.text.diff import diff_document, render_diff
 from traincope.timeline import open_run
 
 
 class DiffCommand:
     name = "diff"
-    help = "compare two runs: is the second slower, which ledger terms changed, what else differs"
     example = "traincope diff sample_runs/demo sample_runs/demo-3d"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ class DiffCommand:
         )
         add_format(parser)
         codes = f"Exit code: {REGRESSION} if there is evidence that B is slower, otherwise 0; other codes for errors"
-        parser.description = f"{self.help}. {codes}"
+        parser.description = f"{parser.description}. {codes}"
 
     def run(self, arguments: argparse.Namespace) -> int:
         before, after = _runs(arguments.runs, last=arguments.last)

@@ -23,7 +23,6 @@ MAX_SECONDS = 600.0
 
 class Doctor:
     name = "doctor"
-    help = "list the probes that work here, or worked in a run; for the others the reason and the remedy"
     example = "traincope doctor sample_runs/demo"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

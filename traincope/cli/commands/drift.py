@@ -26,7 +26,6 @@ STEPS = 200
 
 class DriftCommand:
     name = "drift"
-    help = "train a configuration in fp32, bf16, fp16 and fp8, and report how far each moves away from fp32"
     example = "traincope drift --steps 50 --format html -o drift.html"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from traincope.cli.screen import make_console
 from traincope.errors import UsageError
 from traincope.explanations import Explanation, explanations
-from traincope.report.text.layout.lines import Trimmed
+from traincope.lines import Trimmed
 
 MAX_WIDTH = 100
 CLOSE = 0.7
@@ -19,7 +19,6 @@ CLOSE = 0.7
 
 class Explain:
     name = "explain"
-    help = "explain kinds of findings and faults: the meaning, the evidence, the remedy, and how to check it"
     example = "traincope explain straggler"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from traincope.cli.answers import write_answer
 from traincope.cli.given_runs import add_run, given_run
 from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError, UsageError
+from traincope.lines import Trimmed, text
 from traincope.report.export_files import check_target, open_whole, write_export
 from traincope.report.exports import (
     BUILT_IN,
@@ -19,7 +20,6 @@ from traincope.report.exports import (
     export_named,
     export_names,
 )
-from traincope.report.text.layout.lines import Trimmed, text
 from traincope.store.reading import find_run
 from traincope.store.redaction import redact
 from traincope.whole_files import is_stream
@@ -29,7 +29,6 @@ STDOUT = Path("-")
 
 class Export:
     name = "export"
-    help = "write a run in the format of another tool, or copy it without its names for others to see"
     example = "traincope export sample_runs/demo --to perfetto -o /tmp/demo.perfetto.json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

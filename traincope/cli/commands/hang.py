@@ -18,8 +18,8 @@ from traincope.errors import MissingDependencyError, UsageError
 from traincope.ingest import holds_dumps, read_dumps
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
-from traincope.report import hang_document, render_hangs
 from traincope.report.schema import NativeStack
+from traincope.report.text.hangs import hang_document, render_hangs
 from traincope.store import Look, RunRecords
 from traincope.store.job.outside_stacks import PROGRAM, find_py_spy, read_stacks
 from traincope.store.layout import rank_directory
@@ -34,7 +34,6 @@ MAX_NATIVE = 8
 
 class HangCommand:
     name = "hang"
-    help = "say which ranks of a run stand still, who waits for whom, and where to look"
     example = "traincope hang traincope_runs/my-job"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

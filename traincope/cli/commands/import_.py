@@ -38,11 +38,6 @@ FORMATS = ("bfloat16", "float16", "tf32", "float32", "float8")
 
 class Import:
     name = "import"
-    help = (
-        "make a run directory from kernel traces of torch's profiler (.json, .json.gz), one or more per rank, from "
-        "snapshots of its GPU memory (.pickle), one per rank, or from one table of a pipelined job's operations (.csv, "
-        ".parquet) or list of a job's interruptions (.csv)"
-    )
     example = "traincope import traces/ -o traincope_runs/imported"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

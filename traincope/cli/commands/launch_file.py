@@ -34,7 +34,6 @@ OURS = (
 
 class LaunchFile:
     name = "launch-file"
-    help = "write a file for a scheduler that starts a torchrun command on several hosts and records it"
     example = "traincope launch-file slurm --nodes 4 --gpus-per-node 8 -o train.sbatch -- torchrun train.py --lr 3e-4"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,6 @@ from traincope.store.reading import find_run
 
 class Live:
     name = "live"
-    help = "watch a running job in the browser: verdict so far, step time, ledger, faults; needs no other server"
     example = "traincope live traincope_runs/my-job --no-browser"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

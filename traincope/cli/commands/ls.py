@@ -17,9 +17,9 @@ from rich.text import Text
 
 from traincope.cli.answers import add_format
 from traincope.cli.screen import make_console
+from traincope.lines import Trimmed
 from traincope.printable import printable
 from traincope.report.run_list import ListedRun, RunState, judged_so_far, list_runs
-from traincope.report.text.layout.lines import Trimmed
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.fetched import copies_below
 from traincope.store.places.remote import url_of
@@ -44,9 +44,6 @@ RECORDERS = {
 
 class Ls:
     name = "ls"
-    help = (
-        "list the runs below a directory: state, steps, MFU and verdict; on a wide screen also ranks, start and goodput"
-    )
     example = "traincope ls traincope_runs"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ from traincope.errors import MissingDependencyError
 
 class Mcp:
     name = "mcp"
-    help = "let an AI assistant read runs, by the Model Context Protocol over standard input and output"
     example = "traincope mcp sample_runs/demo sample_runs/demo-3d"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

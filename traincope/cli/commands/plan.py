@@ -2,7 +2,7 @@
 
 import argparse
 
-from traincope.cli.command import Command, add_commands
+from traincope.cli.command import Subcommand, add_commands
 from traincope.cli.plan.bubble import PlanBubble
 from traincope.cli.plan.budget import PlanBudget
 from traincope.cli.plan.cadence import PlanCadence
@@ -16,7 +16,7 @@ from traincope.cli.plan.search.command import PlanSearch
 from traincope.cli.served import add_server_arguments, serve_viewer
 from traincope.errors import UsageError
 
-QUESTIONS: tuple[Command, ...] = (
+QUESTIONS: tuple[Subcommand, ...] = (
     PlanBudget(),
     PlanFlops(),
     PlanMemory(),
@@ -33,7 +33,6 @@ QUESTIONS: tuple[Command, ...] = (
 
 class Plan:
     name = "plan"
-    help = "compute a training by formula: FLOPs, memory, communication, pipeline schedules, checkpoints"
     example = QUESTIONS[0].example
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -44,7 +43,7 @@ class Plan:
         add_commands(parser, QUESTIONS, what="question", required=False)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        question: Command | None = arguments.question
+        question: Subcommand | None = arguments.question
         if arguments.open:
             if question is not None:
                 raise UsageError(f"--open needs no question; leave {question.name} out")

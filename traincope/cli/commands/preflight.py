@@ -20,7 +20,6 @@ OF_A_RANK = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTE
 
 class Preflight:
     name = "preflight"
-    help = "measure ranks, links and the configured pipeline before a run; pass or fail each host"
     example = "traincope preflight examples/demo.toml --steps 20"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,6 @@ MIN_PATIENCE_SECONDS = 120.0
 
 class Profile:
     name = "profile"
-    help = "record the next steps of a running job in detail, on all ranks"
     example = "traincope profile traincope_runs/my-job --steps 20 --kernels"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

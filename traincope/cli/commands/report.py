@@ -18,21 +18,13 @@ from traincope.cli.together import add_attempt, add_workflow, with_runs_of_workf
 from traincope.cli.workers import add_workers, read_progress, workers_of
 from traincope.errors import UsageError
 from traincope.printable import printable
-from traincope.report import (
-    brief_document,
-    prediction_document,
-    render,
-    render_brief,
-    render_prediction,
-    render_settings,
-    render_summary,
-    render_workflow,
-    settings_document,
-    summary_document,
-    to_document,
-    to_json,
-    workflow_document,
-)
+from traincope.report.document.document import to_document, to_json
+from traincope.report.document.job_summary import summary_document
+from traincope.report.text.brief import brief_document, render_brief
+from traincope.report.text.job_summary import render_summary
+from traincope.report.text.text import render
+from traincope.report.text.what_if import prediction_document, render_prediction, render_settings, settings_document
+from traincope.report.text.workflow import render_workflow, workflow_document
 from traincope.store.layout import BRIEF_FILE
 from traincope.summaries import job_summary, read_summaries
 from traincope.summaries.reading import MANY_RANKS, is_for_rows
@@ -44,7 +36,6 @@ HTML = "html"
 
 class Report:
     name = "report"
-    help = "report where the time of a run went, which ranks caused it, and what to do"
     example = "traincope report sample_runs/demo --format json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -46,7 +46,6 @@ NO_NOTES = Path(os.devnull)
 
 class Run:
     name = "run"
-    help = "run any training command and record it without a change to its code"
     example = "traincope run --out traincope_runs/mine -- torchrun --nproc-per-node 4 train.py"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,6 @@ from traincope.units import count, size
 
 class Ship:
     name = "ship"
-    help = "ship records of this node that its agent could not ship, or copy a run to a URL"
     example = "traincope ship traincope_runs/my-job s3://bucket/runs"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,8 @@ from traincope.cli.answers import add_format, write_answer
 from traincope.cli.given_runs import given_runs
 from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError, UsageError
+from traincope.lines import Trimmed, text
 from traincope.printable import short
-from traincope.report.text.layout.lines import Trimmed, text
 from traincope.units import MISSING, count
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ NUMBERS = ("int16", "uint16", "int32", "int64", "uint64", "float", "double")
 
 class Sql:
     name = "sql"
-    help = "ask SQL of runs: steps, ledger, collectives, spans, faults and measured values are views"
     example = "traincope sql sample_runs/demo 'select term, sum(ns) ns from ledger where counted group by term'"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from traincope.cli.launch.training import Job, add_overrides, check_out, program
 from traincope.cli.launch_files.emit import add_emit_arguments, check_not_emitting, emit
 from traincope.cli.screen import make_console
 from traincope.errors import RunDirectoryError, TrainingError, UsageError
-from traincope.report import render_brief
+from traincope.report.text.brief import render_brief
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.store.places.names import new_run
 from traincope.timeline import open_run
@@ -22,7 +22,6 @@ from traincope.timeline import open_run
 
 class Train:
     name = "train"
-    help = "train a configuration file on this machine and record it"
     example = "traincope train examples/fsdp.toml --set train.steps=50 --out traincope_runs/fsdp"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,6 @@ from traincope.store.reading import chosen_attempt, find_run
 
 class View:
     name = "view"
-    help = "show runs in the browser: verdict, ledger, and a timeline to zoom"
     example = "traincope view sample_runs/demo --no-browser"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

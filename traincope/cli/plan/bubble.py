@@ -8,11 +8,11 @@ from rich.text import Text
 
 from traincope.cli.answers import print_answer
 from traincope.cli.plan.pipeline_size import add_size, stage_work, times
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import FORMULA_ONLY, FORMULAS, bubble_ratio, formula_only_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders
 from traincope.plan.pipeline.schedule import timetable
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import share
 
 HEADS = ("schedule", "stages per rank", "formula", "of ideal", "simulated", "of ideal")

@@ -11,12 +11,12 @@ from traincope.cli.plan.layout import add_numbers, precision
 from traincope.cli.plan.model_shape import MODELS, model_size, require_positive
 from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.layout.layout import ZERO_STAGES
 from traincope.plan.model.flops import six_n_d
 from traincope.plan.model.precision import DTYPES, model_states
 from traincope.plan.model.sources import read_model
 from traincope.plan.search.clusters import DTYPE, find_accelerator
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, flops, share, size
 
 DAY_SECONDS = 86_400

@@ -10,8 +10,8 @@ from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import quantity, whole
 from traincope.errors import UsageError
+from traincope.lines import Trimmed, table
 from traincope.plan.cadence import Failures, daly_seconds, job_mtbf, useful_ratio, young_seconds
-from traincope.report.text.layout.lines import Trimmed, table
 from traincope.units import duration, share
 
 HOUR = 3600

@@ -15,6 +15,7 @@ from traincope.cli.plan.model_shape import MODELS, add_named_model, named_model,
 from traincope.cli.plan.search.site import add_cluster, add_job, site
 from traincope.cli.quantities import whole
 from traincope.errors import BROKEN_RULE, MissingDependencyError, UsageError
+from traincope.lines import Trimmed, indented
 from traincope.plan.check.predicting import predicted
 from traincope.plan.check.problem import Problem, Rule, Severity, Site
 from traincope.plan.check.readers.deepspeed import is_deepspeed, plain_json, read_deepspeed
@@ -24,7 +25,6 @@ from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.job import outcome
-from traincope.report.text.layout.lines import Trimmed, indented
 from traincope.units import count, money, share
 
 NEVER = "never"

@@ -9,9 +9,9 @@ from rich.text import Text
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.layout import add_layout, layout, precision
 from traincope.cli.plan.model_shape import add_model, transformer
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.layout.communication import Traffic, Volume, volumes
 from traincope.plan.model.flops import Recompute
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, size
 
 

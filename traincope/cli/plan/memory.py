@@ -9,10 +9,10 @@ from rich.text import Text
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.layout import add_layout, layout, precision
 from traincope.cli.plan.model_shape import add_model, transformer
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.memory import LEFT_OUT, RankMemory, memory
 from traincope.plan.model.flops import Recompute
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, size
 
 FORMULAS = "model states: Rajbhandari et al. 2019, section 5; activations: Korthikanti et al. 2022, table 2"

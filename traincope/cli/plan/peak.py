@@ -9,8 +9,8 @@ from rich.text import Text
 
 from traincope.cli.answers import add_format, print_answer
 from traincope.errors import MissingDependencyError
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.allocator.rank import rank_peaks
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, size
 
 NOTE = "bytes of torch's allocator in fp32 on a CPU; not included: Python, libraries, gloo's threads, mapped files"

@@ -9,10 +9,10 @@ from rich.console import Console
 from traincope.cli.plan.pipeline_size import add_size, stage_work, times
 from traincope.cli.screen import make_console
 from traincope.errors import UsageError
+from traincope.lines import Trimmed
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.schedule import Timetable, timetable
-from traincope.report.text.layout.lines import Trimmed
 from traincope.report.text.timetable import Drawing
 from traincope.units import count, share
 

@@ -8,8 +8,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.doctor.gpu_proof.proof import LIMIT_RATIO, OVERHEAD_LIMIT_RATIO, Check, Proof, TrainingProof
+from traincope.lines import INDENT, Trimmed, indented, table, text
 from traincope.palette import GOOD, SEVERE
-from traincope.report.text.layout.lines import INDENT, Trimmed, indented, table, text
 from traincope.units import count, milliseconds, share
 
 SCHEMA_VERSION = 1

@@ -26,8 +26,9 @@ from traincope.analysis.efficiency.energy import Energy
 from traincope.explanations import explanations
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_energy_price, with_price
-from traincope.report.document.parts import critical_path, finding_of, gpu, kernels, timetable_rows
+from traincope.report.document.parts import critical_path, finding_of, gpu, kernels
 from traincope.report.document.recording_losses import count_losses
+from traincope.report.document.timetable import timetable_rows
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
 

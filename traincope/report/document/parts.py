@@ -1,4 +1,4 @@
-"""Single parts of the document: findings, the critical path, a pipeline's timetable, kernel traces."""
+"""Single parts of the document: findings, the critical path, kernel traces."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,16 +16,11 @@ from traincope.analysis import (
 )
 from traincope.analysis.kernels.kernel_classes import VERSION
 from traincope.explanations import explanations
-from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
-from traincope.plan.pipeline.schedule import Timetable
 from traincope.report import schema
 from traincope.report.document.costs import rank_hours_of
 
 MAX_SEGMENTS = 2_000
 """A longer path is too long to read in a document."""
-MAX_RANKS, MAX_ACTIONS = 16, 256
-"""Largest timetable that is written: ranks, and actions per rank. No drawing has room for a larger one."""
-KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
 
 
 def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
@@ -66,18 +61,6 @@ def critical_path(path: CriticalPath) -> schema.CriticalPath:
 def _segments(step: StepPath) -> list[schema.Segment]:
     return [
         schema.convert(segment, schema.Segment, start_ns=segment.start_ns - step.start_ns) for segment in step.segments
-    ]
-
-
-def timetable_rows(timetable: Timetable | None) -> list[schema.TimetableRow] | None:
-    """One row per rank with its actions in order; None if it is too large to draw or an action's name was lost."""
-    if timetable is None or len(timetable.rows) > MAX_RANKS or max(map(len, timetable.rows.values())) > MAX_ACTIONS:
-        return None
-    if any(ran.action.kind not in KINDS for row in timetable.rows.values() for ran in row):
-        return None
-    return [
-        schema.TimetableRow(rank=rank, actions=[schema.convert(ran, schema.ActionTime) for ran in row])
-        for rank, row in timetable.rows.items()
     ]
 
 

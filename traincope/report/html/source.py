@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from traincope.analysis import Analysis
 from traincope.report.html.markup import Html, tag
 from traincope.report.schema import Document
-from traincope.report.text.layout.forms import FORMS, Form
+from traincope.report.text.forms import FORMS, Form
 from traincope.units import MISSING
 
 Path = tuple[str | int, ...]

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from traincope.analysis import Analysis, FaultKind
+from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
 from traincope.report.text.first_screen import five_numbers, real_faults, sampled, with_terms_joined
-from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.faults import step_of
 from traincope.report.text.sections.loss_table import bound
 from traincope.report.text.sections.verdict import ENDINGS

@@ -8,10 +8,10 @@ from rich.text import Text
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
 from traincope.analysis.diff.diff import LEVEL, STEP, Clock
 from traincope.analysis.diff.significance import BLOCKS
+from traincope.lines import Trimmed, indented, table, text
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
-from traincope.report.text.layout.lines import Trimmed, indented, table, text
 from traincope.units import MISSING, count, duration, share
 
 CLOCKS = {Clock.HOST: "its hosts' clocks", Clock.MARKS: Clock.MARKS.value, Clock.TRACES: Clock.TRACES.value}

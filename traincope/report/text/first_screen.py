@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Analysis, FaultKind
+from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Ledger, Terms
-from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.faults import began_ns, step_of
 from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall

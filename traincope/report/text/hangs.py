@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.text import Text
 
 from traincope.analysis import Finding, Hang
+from traincope.lines import Trimmed, indented, text
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
-from traincope.report.text.layout.lines import Trimmed, indented, text
 from traincope.report.text.sections.verdict import verdict
 from traincope.units import numbers
 

@@ -2,8 +2,8 @@
 
 from rich.console import Console
 
+from traincope.lines import Trimmed, indented, table, text
 from traincope.report.document.job_summary import SummaryDocument
-from traincope.report.text.layout.lines import Trimmed, indented, table, text
 from traincope.report.text.sections.verdict import verdict
 from traincope.units import count, duration, share
 

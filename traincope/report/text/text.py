@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Analysis
+from traincope.lines import Trimmed, text
 from traincope.report.document.costs import shows_costs
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
-from traincope.report.text.layout.lines import Trimmed, text
 from traincope.report.text.sections.communication import communication
 from traincope.report.text.sections.critical_path import critical_path
 from traincope.report.text.sections.energy import energy

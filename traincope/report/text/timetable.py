@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from traincope.lines import INDENT, indented
 from traincope.palette import ACTIONS
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
 from traincope.plan.pipeline.schedule import TimedAction, Timetable
 from traincope.report import schema
-from traincope.report.document.parts import MAX_RANKS
-from traincope.report.text.layout.lines import INDENT, indented
+from traincope.report.document.timetable import MAX_RANKS
 from traincope.units import share
 
 IDLE, ASCII_IDLE = "·", "."

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from traincope.analysis import Prediction, SettingsPrediction
+from traincope.lines import Trimmed, indented, text
 from traincope.report import schema
-from traincope.report.text.layout.lines import Trimmed, indented, text
 from traincope.units import count, duration, share
 
 MIN_SHARE = 0.001

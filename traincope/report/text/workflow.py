@@ -6,8 +6,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis.communication.workflow import JobWait, Workflow
+from traincope.lines import INDENT, Trimmed, indented, table, text
 from traincope.report import schema
-from traincope.report.text.layout.lines import INDENT, Trimmed, indented, table, text
 from traincope.units import MISSING, share
 
 NO_WAIT = "No wait is recorded: put the waits of the training loops into traincope.wait_for(role)."

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,19 @@ from traincope.private_files import file_mode
 from traincope.store.layout import HANGS_FILE, attempt_directory
 from traincope.store.lines import parse
 
-OVER = "over"
 MAX_READ_BYTES = 4 << 20
 """What is read of the end of a file: the newest notices of thousands of hosts."""
+
+
+class StopState(StrEnum):
+    """State of a stop; the value is its name in JSON."""
+
+    STALL = "stall"
+    """It may end by itself."""
+    HANG = "hang"
+    """It does not end by itself: evidence or its length shows that, or the job ended in it."""
+    OVER = "over"
+    """It ended by itself: the job went on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +38,7 @@ class HangNotice:
     """Empty if the evidence does not show them."""
     sentence: str
     """Evidence and advice."""
-    state: str = "hang"
-    """`stall` if it may end by itself, `over` once it did (`analysis.faults.hangs.hang.StopState`)."""
+    state: str = StopState.HANG
     ends_job: bool = False
     """It has lasted long enough for `--on-hang=exit`."""
     judged: Mapping[str, Any] = field(default_factory=dict)
@@ -85,7 +95,7 @@ def read_notices(run: Path) -> tuple[HangNotice, ...]:
 
 def stands(notice: HangNotice, progress: Progress) -> bool:
     """True unless the job is known to have gone on: the culprits completed a later step, or did something after it."""
-    return notice.state != OVER and not _is_stepped(notice, progress) and not _is_moved(notice, progress)
+    return notice.state != StopState.OVER and not _is_stepped(notice, progress) and not _is_moved(notice, progress)
 
 
 def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNotice | None:
@@ -96,9 +106,9 @@ def standing_notice(notices: Iterable[HangNotice], progress: Progress) -> HangNo
     """
     stop: list[HangNotice] = []
     for notice in sorted(notices, key=lambda notice: notice.at_wall_ns):
-        if notice.state == OVER:
+        if notice.state == StopState.OVER:
             stop = []
-        if notice.state == OVER or _is_stepped(notice, progress):
+        if notice.state == StopState.OVER or _is_stepped(notice, progress):
             continue
         if stop and notice.since_ns is not None and notice.since_ns > stop[-1].at_wall_ns:
             stop = []

@@ -16,8 +16,8 @@ from traincope.analysis.context import Context
 from traincope.errors import RunDirectoryError, UnreadableError
 from traincope.events import Kind
 from traincope.executors import alongside
-from traincope.report import summary_document, to_document, to_json
-from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.document.document import to_document, to_json
+from traincope.report.document.job_summary import SummaryDocument, summary_document
 from traincope.report.schema import Document
 from traincope.summaries import job_summary, read_summaries
 from traincope.tiles.build import write_tiles

@@ -13,7 +13,7 @@ from pathlib import Path
 from traincope.analysis import analyze
 from traincope.errors import RunDirectoryError
 from traincope.private_files import make_directory
-from traincope.report import to_document, to_json
+from traincope.report.document.document import to_document, to_json
 from traincope.report.schema import SCHEMA_VERSION
 from traincope.store.layout import AGENT_LOG, METRICS_FILES, OLD_ROWS_FILE, ROWS_FILE, SCALARS_FILES, TILES_DIRECTORY
 from traincope.store.lines import read_object

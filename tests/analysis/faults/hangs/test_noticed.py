@@ -26,12 +26,11 @@ from tests.analysis.faults.test_lost_hosts import B
 from tests.timeline.build import Row, collective, phase, rank, run, step
 from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM
-from traincope.analysis.faults.hangs.hang import StopState
 from traincope.analysis.faults.hangs.noticed import MAX_CHARACTERS, NOTED, announced, noticed_hang
 from traincope.events import CLEAN, OPEN, Flag, Phase
-from traincope.report import hang_document
+from traincope.report.text.hangs import hang_document
 from traincope.store import RankRecords, RunRecords
-from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
+from traincope.store.job.hang_notices import HangNotice, StopState, append_notice, read_notices
 from traincope.store.job.manifests import RankInfo
 from traincope.store.job.witness import Heard
 from traincope.store.layout import HANGS_FILE

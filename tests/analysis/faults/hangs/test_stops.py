@@ -9,9 +9,10 @@ import pytest
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Analysis, FaultKind, FindingKind, Hang, HangKind, analyze
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.faults.hangs.hang import Differs, StopState
+from traincope.analysis.faults.hangs.hang import Differs
 from traincope.events import BLOCK_STEPS, OPEN, Flag, Kind, Phase
 from traincope.store import LauncherNote, Look, RankRecords
+from traincope.store.job.hang_notices import StopState
 from traincope.timeline import build_timeline
 from traincope.topology import ClusterNode, Scheduler
 

@@ -8,7 +8,7 @@ from tests.analysis.lockstep import lockstep
 from tests.report.example import document
 from tests.timeline.build import rank, step, timeline
 from traincope.analysis import analyze
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.schema import CriticalPath, Document
 from traincope.report.text.text import render_document
 

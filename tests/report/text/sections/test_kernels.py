@@ -12,7 +12,8 @@ from tests.report.example import MS, analysis
 from tests.timeline.traces import copy, kernel, launch, operator, trace
 from traincope.analysis import Analysis, Contention, RankWait, Stragglers, analyze
 from traincope.analysis.context import Context
-from traincope.report import render, to_document
+from traincope.report.document.document import to_document
+from traincope.report.text.text import render
 from traincope.timeline import Traces
 
 

@@ -6,7 +6,7 @@ from tests.virtual_gpu.kineto import write_traces
 from tests.virtual_gpu.programs import PROGRAMS
 from traincope.analysis import analyze
 from traincope.ingest import import_traces
-from traincope.report import to_document
+from traincope.report.document.document import to_document
 from traincope.report.text.sections.recording import lines
 from traincope.timeline import open_run
 

@@ -11,8 +11,8 @@ from traincope.analysis.reliability.interruptions import Interruption
 from traincope.analysis.reliability.mtbf import Mtbf
 from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.reliability.rolling import Rolling
+from traincope.lines import Trimmed
 from traincope.report import schema
-from traincope.report.text.layout.lines import Trimmed
 from traincope.report.text.sections.reliability import reliability
 
 S = 1_000_000_000

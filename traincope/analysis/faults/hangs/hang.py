@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from traincope.analysis.faults.faults import FaultKind
+from traincope.store.job.hang_notices import StopState
 
 
 class HangKind(StrEnum):
@@ -25,17 +26,6 @@ class HangKind(StrEnum):
     """The ranks that did not join are on a host that stopped answering. None of them is accused."""
     UNKNOWN = "unknown"
     """The evidence does not show the culprit."""
-
-
-class StopState(StrEnum):
-    """State of a stop; the value is its name in JSON."""
-
-    STALL = "stall"
-    """It may end by itself."""
-    HANG = "hang"
-    """It does not end by itself: evidence or its length shows that, or the job ended in it."""
-    OVER = "over"
-    """It ended by itself: the job went on."""
 
 
 class Differs(StrEnum):

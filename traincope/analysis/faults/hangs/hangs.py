@@ -12,7 +12,7 @@ from traincope.analysis.faults.hangs.evidence.calls import RankCalls, latest_cal
 from traincope.analysis.faults.hangs.evidence.flights import flight_calls
 from traincope.analysis.faults.hangs.evidence.patience import patience
 from traincope.analysis.faults.hangs.evidence.standing import Standing, standing
-from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind, StopState
+from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind
 from traincope.analysis.faults.hangs.lost import stops_for_lost_hosts
 from traincope.analysis.faults.hangs.mismatches import Mismatch, form_of, latest_mismatches, mismatches
 from traincope.analysis.faults.hangs.noticed import noticed_hang, stops_that_ended_the_job, with_noticed
@@ -22,6 +22,7 @@ from traincope.analysis.faults.hangs.stops import stops
 from traincope.analysis.faults.hangs.testimony import with_testimony
 from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
 from traincope.events import CLEAN, NO_STEP
+from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Instances, Timeline, match_instances, timelines_of_compared, with_copies
 from traincope.timeline.evidence import waits_on_the_host
 

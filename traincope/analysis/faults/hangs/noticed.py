@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.faults.hangs.hang import Hang, HangKind, StopState
+from traincope.analysis.faults.hangs.hang import Hang, HangKind
 from traincope.analysis.ledger.coverage import consecutive_ranges
 from traincope.events import CLEAN, END_OF_TIME_NS, Flag, Kind, Phase
-from traincope.store.job.hang_notices import HangNotice, Progress, stands
+from traincope.store.job.hang_notices import HangNotice, Progress, StopState, stands
 from traincope.store.segments.segments import last_progress_ns
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import duration, numbers

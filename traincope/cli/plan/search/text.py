@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from traincope.lines import Trimmed, indented, table
 from traincope.plan.search.answer import Answer, Comparison, Ranked, axes, interval_words
-from traincope.report.text.layout.lines import Trimmed, indented, table
 from traincope.units import count, duration, money, share, size
 
 OPERATOR_HEADS = ("operator", "kind", "times", "forward", "backward", "of limit", "in a step")

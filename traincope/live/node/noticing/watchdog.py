@@ -28,14 +28,14 @@ from traincope.analysis.faults.hangs.evidence.patience import (
     open_phase,
     pauses,
 )
-from traincope.analysis.faults.hangs.hang import HangKind, StopState, fault_kind
+from traincope.analysis.faults.hangs.hang import HangKind, fault_kind
 from traincope.analysis.faults.hangs.noticed import announced, in_brief
 from traincope.errors import TraincopeError
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.node.rank import RankTail, over
 from traincope.live.termination_log import write_termination_message
 from traincope.record.session.identity import this_host
-from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
+from traincope.store.job.hang_notices import HangNotice, StopState, append_notice, read_notices
 from traincope.store.job.looks import append_look
 from traincope.store.job.manifests import read_run_info
 from traincope.store.job.witness import compared_directory

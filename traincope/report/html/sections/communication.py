@@ -13,7 +13,7 @@ from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Operation
-from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.communication import notes as operation_notes
 from traincope.report.text.sections.counted_steps import sampled
 

@@ -8,7 +8,7 @@ from traincope.report.html.section import Section, table
 from traincope.report.html.sections.explained import link
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
-from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.faults import began_ns, date
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers

@@ -9,7 +9,7 @@ from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Stage
-from traincope.report.text.layout.forms import across_hosts
+from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.pipeline import against_theory
 from traincope.units import numbers
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import indented, table, text
 from traincope.report.schema import Contention, Ledger, MessageImbalance, Operation, RankClock
-from traincope.report.text.layout.forms import across_hosts
-from traincope.report.text.layout.lines import indented, table, text
+from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import gigabytes_per_second, milliseconds, numbers, size
 

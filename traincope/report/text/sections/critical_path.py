@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import indented, table, text
 from traincope.report.schema import CriticalPath
-from traincope.report.text.layout.lines import indented, table, text
 from traincope.units import MISSING, count, duration, milliseconds, share
 
 MAX_RANKS = 2

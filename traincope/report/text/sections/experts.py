@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import table
 from traincope.report.schema import ExpertLayer, Experts
-from traincope.report.text.layout.lines import table
 from traincope.units import count, share
 
 LAYERS = 8

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from traincope.analysis import FaultKind
 from traincope.analysis.faults.logbooks import DAY, NO_TIME
+from traincope.lines import text
 from traincope.palette import SEVERE
 from traincope.report.schema import Document, Fault
-from traincope.report.text.layout.lines import text
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers
 

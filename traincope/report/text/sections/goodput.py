@@ -6,8 +6,8 @@ from itertools import zip_longest
 from rich.text import Text
 
 from traincope.analysis import FaultKind
+from traincope.lines import text
 from traincope.report.schema import Attempt, BackgroundSaves, DataOrder, Fault, Goodput
-from traincope.report.text.layout.lines import text
 from traincope.units import count, duration, numbers, share
 
 WHOLE_PER_PART = 1000

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from traincope.analysis.kernels.kernel_classes import Family
 from traincope.analysis.kernels.kernels import Source
+from traincope.lines import indented, table, text
 from traincope.printable import printable
 from traincope.report.schema import Chain, GpuPartition, KernelClass, Kernels, Roofline
-from traincope.report.text.layout.lines import indented, table, text
 from traincope.timeline.device.communication_kernels import bare_name
 from traincope.units import (
     MISSING,

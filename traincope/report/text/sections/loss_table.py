@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis import LossKind, Scope
+from traincope.lines import table, text
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, Finding, Loss
-from traincope.report.text.layout.lines import table, text
 from traincope.units import count, money, rank_hours, share
 
 MAX_ROWS = 12

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import indented, table
 from traincope.palette import SEVERE
 from traincope.printable import printable
 from traincope.report.schema import Document, MemorySnapshot, MemorySplit, MemoryUse
-from traincope.report.text.layout.lines import indented, table
 from traincope.units import MISSING, count, numbers, size
 
 USES = (

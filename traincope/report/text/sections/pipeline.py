@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from traincope.lines import indented, table, text
 from traincope.report.schema import Bubble, Ledger, RankClock
-from traincope.report.text.layout.forms import across_hosts
-from traincope.report.text.layout.lines import indented, table, text
+from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
 from traincope.units import count, share

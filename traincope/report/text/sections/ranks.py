@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis.attribution.terms import COMPUTE
+from traincope.lines import table
 from traincope.palette import SEVERE
 from traincope.report.schema import Ledger, RankLedger, Stragglers
-from traincope.report.text.layout.lines import table
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count, milliseconds, share
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from traincope.analysis import FaultKind
 from traincope.analysis.attribution.terms import exposed_transfer
+from traincope.lines import indented, text
 from traincope.palette import SEVERE
 from traincope.report.document.recording_losses import losses_text
 from traincope.report.schema import (
@@ -23,7 +24,6 @@ from traincope.report.schema import (
     StateChecks,
     StateShare,
 )
-from traincope.report.text.layout.lines import indented, text
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.timeline.observation import NATIVE_PROBE, ON, PROBE, observation, why_not_native
 from traincope.topology import PIPELINE_AXIS

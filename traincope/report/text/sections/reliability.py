@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import indented, table, text
 from traincope.report.schema import Badput, Document, Reliability, Rolling
-from traincope.report.text.layout.lines import indented, table, text
 from traincope.units import MISSING, count, duration, share
 
 HOUR_NS = 3_600_000_000_000

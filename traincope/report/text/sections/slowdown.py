@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.lines import indented, text
 from traincope.report.schema import Slowdown
-from traincope.report.text.layout.lines import indented, text
 from traincope.units import duration, numbers, share
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from rich.padding import Padding
 from rich.text import Text
 
+from traincope.lines import text
 from traincope.report.schema import Utilization
-from traincope.report.text.layout.lines import text
 from traincope.units import flops, share
 
 

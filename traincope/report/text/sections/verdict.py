@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from traincope.analysis import FaultKind, FindingKind
+from traincope.lines import text
 from traincope.palette import GOOD, SEVERE
 from traincope.report.schema import Cost, Fault, Finding
-from traincope.report.text.layout.lines import text
 from traincope.report.text.sections.loss_table import saves
 from traincope.units import numbers
 

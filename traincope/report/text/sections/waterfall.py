@@ -10,11 +10,11 @@ from rich.text import Text
 from traincope.analysis import LossKind, Scope
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
+from traincope.lines import indented, text
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cause, Cost, DeviceStall, Ledger, RunAhead, TermCauses
-from traincope.report.text.layout.bars import bar
-from traincope.report.text.layout.lines import indented, text
+from traincope.report.text.bars import bar
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.timeline import LedgerClock
 from traincope.units import count, duration, milliseconds, money, rank_hours, share

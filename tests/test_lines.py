@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from traincope.report.text.layout.lines import Trimmed, table, text
+from traincope.lines import Trimmed, table, text
 
 
 def test_markup_in_a_name_is_only_text() -> None:
