@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import forked
 from tests.cli.test_commands import ENVIRONMENT
 from traincope.analysis import Fault, FaultKind, analyze
 from traincope.cli.launch.outcome import print_outcome
@@ -84,10 +85,7 @@ except KeyError:
 
 
 def traincope_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "traincope.cli.main", "run", *words]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, env={**ENVIRONMENT, **environment}
-    )
+    return forked.traincope("run", *words, environment={**ENVIRONMENT, **environment}, timeout=120)
 
 
 def written(path: Path, text: str) -> str:
@@ -236,8 +234,21 @@ def test_whatever_happens_to_traincope_the_command_runs_and_its_exit_code_stays(
 
 
 def test_the_outcome_is_printed_where_only_ascii_can_be(tmp_path: Path) -> None:
-    out = tmp_path / "ü-层"
-    ended = traincope_run("--out", str(out), "--", "sh", "-c", TRAINS, PYTHONIOENCODING="ascii:strict")
+    """In an interpreter of its own, which reads the encoding when it starts."""
+    command = [
+        sys.executable,
+        "-m",
+        "traincope.cli.main",
+        "run",
+        "--out",
+        str(tmp_path / "ü-层"),
+        "--",
+        "sh",
+        "-c",
+        TRAINS,
+    ]
+    variables = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii:strict"}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
     assert ended.returncode == 0
     assert "traincope: recorded 1 rank in " in ended.stderr
     assert "\\xfc-\\u5c42" in ended.stderr

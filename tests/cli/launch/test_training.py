@@ -25,7 +25,7 @@ BUBBLES = {4: 1 / 9, 8: 1 / 5}
 def test_the_demo_with_reinforcement_shows_the_parts_of_its_steps(tmp_path: Path) -> None:
     """Rank 1 sleeps 0.1 s in each reward, rank 0 0.02 s: at least."""
     out = tmp_path / "demo"
-    ended = run("demo", "--rl", "--steps", "20", "--out", str(out), timeout=300)
+    ended = run("demo", "--rl", "--steps", "4", "--out", str(out), timeout=300)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(run("report", str(out), "--format", "json").stdout)
     for rank, least_ns in zip(document["ledger"]["ranks"], (0.02e9, 0.1e9), strict=True):
