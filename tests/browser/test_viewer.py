@@ -25,7 +25,7 @@ from traincope.viewer.planning.one_layout import document, prediction, values
 from traincope.viewer.planning.searches import Search, outcome_of
 from traincope.viewer.view import View
 
-USUAL = ("demo", "hostile", "missing")
+USUAL = ("demo", "missing")
 """Runs whose every page `make test` opens. Pages of `demo-3d` and `format-1` show nothing beyond those of `demo`."""
 SLUGS = [page.slug for page in PAGES]
 DRAWN = "#timeline .js-plotly-plot .xtick text"

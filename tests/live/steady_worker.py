@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import traincope
-from tests.distributed.recorded.test_identical import bits
+from tests.distributed.recorded.bits import bits
 
 STEPS, WAIT_STEP = 120, 60
 

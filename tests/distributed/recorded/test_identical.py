@@ -4,7 +4,6 @@ At level 2, so that each hook is on, in common layouts and with common additions
 """
 
 import functools
-import hashlib
 import random
 import warnings
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 import traincope
 from tests.distributed.layouts import small_config
 from tests.distributed.ranks.pool import Pool
+from tests.distributed.recorded.bits import Bits, bits
 from tests.distributed.selection import swept
 from traincope.engine.config import Config, ExpertsConfig, ParallelConfig
 from traincope.engine.trainer import Trainer
@@ -34,29 +34,6 @@ from traincope.events import Kind
 from traincope.store import read_run
 
 STEPS = 3
-
-Bits = tuple[str, ...]
-
-
-def digest(*tensors: torch.Tensor) -> str:
-    state = hashlib.sha1()
-    for tensor in tensors:
-        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        state.update(local.detach().contiguous().numpy().tobytes())
-    return state.hexdigest()
-
-
-def bits(losses: list[float], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Bits:
-    states = optimizer.state.values() if optimizer is not None else ()
-    moments = [value for state in states for value in state.values() if torch.is_tensor(value)]
-    return (
-        digest(torch.tensor(losses, dtype=torch.float64)),
-        digest(*model.parameters()),
-        digest(*moments),
-        digest(torch.get_rng_state()),
-        hashlib.sha1(repr(random.getstate()).encode()).hexdigest(),
-        hashlib.sha1(repr(np.random.get_state()).encode()).hexdigest(),
-    )
 
 
 def recording(directory: str) -> Any:

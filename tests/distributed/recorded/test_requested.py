@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from tests.distributed.recorded.test_identical import Bits, bits
+from tests.distributed.recorded.bits import Bits, bits
 from traincope.analysis import FaultKind
 from traincope.events import BLOCK_STEPS, Kind
 from traincope.record.session import recorder, sampling

@@ -26,15 +26,15 @@ HANG_AT_ONCE = {"TRAINCOPE_HANG_SECONDS": "6"}
 GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
 
 
-def is_counted(host: MadeHost, job: Job, kind: str) -> bool:
-    """True if the host's agent, which serves metrics to the host only, counts one fault of this kind for rank 3."""
+def is_counted(host: MadeHost, job: Job, kind: str, *, culprit: int = CULPRIT) -> bool:
+    """True if the host's agent, which serves metrics to the host only, counts one fault of this kind for the rank."""
     (path,) = job.runs[host.name].glob(METRICS_FILES)
     address = json.loads(path.read_text())["prometheus"]
     served = subprocess.run(
         host.command(sys.executable, "-c", GET, address), check=True, capture_output=True, text=True
     )
     series = [line for line in served.stdout.splitlines() if line.startswith("traincope_faults_total")]
-    return any(f'kind="{kind}"' in line and 'rank="3"' in line and line.endswith(" 1.0") for line in series)
+    return any(f'kind="{kind}"' in line and f'rank="{culprit}"' in line and line.endswith(" 1.0") for line in series)
 
 
 def logged(job: Job, host: str, word: str) -> list[str]:
@@ -85,27 +85,32 @@ def test_with_three_hosts_each_agent_compares_with_both_others(tmp_path: Path) -
         assert sentence.startswith(hang["evidence"])
 
 
-@pytest.mark.parametrize("budget", [(), pytest.param((0.005,), marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    ("ranks", "budget"),
+    [(1, ()), pytest.param(2, (), marks=pytest.mark.sweep), pytest.param(2, (0.005,), marks=pytest.mark.sweep)],
+)
 def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
-    tmp_path: Path, budget: tuple[float, ...]
+    tmp_path: Path, ranks: int, budget: tuple[float, ...]
 ) -> None:
+    """With so many ranks on each host."""
+    *victims, culprit = range(2 * ranks)
     with (
         hosts("a", "b") as made,
         started(
-            tmp_path, made, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=2, **METRICS, **HANG_AT_ONCE
+            tmp_path, made, training=(TRAINING, "sleep", FAULTY_STEP, *budget), ranks=ranks, **METRICS, **HANG_AT_ONCE
         ) as job,
     ):
         for host in ("a", "b"):
             job.until(
-                lambda host=host: "hang: rank 3 stood at group_training.py:" in job.agent_log(host),
+                lambda host=host: f"hang: rank {culprit} stood at group_training.py:" in job.agent_log(host),
                 f"the agent of {host}",
             )
         for host in made:
-            until(lambda host=host: is_counted(host, job, "hang"), f"the metrics of {host.name}")
+            until(lambda host=host: is_counted(host, job, "hang", culprit=culprit), f"the metrics of {host.name}")
         live = hang_of(report(job.runs["a"]))
     for hang in (live, hang_of(report(job.runs["a"]))):
         assert (hang["kind"], hang["culprits"], hang["victims"], hang["step"]) == (
-            *("stuck", [CULPRIT], [0, 1, 2], FAULTY_STEP),
+            *("stuck", [culprit], victims, FAULTY_STEP),
         )
         assert hang["host"] == "b"
         assert "group_training.py" in hang["call_site"]
