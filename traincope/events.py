@@ -23,6 +23,7 @@ The fields by kind (a field not listed is unused):
 | GPU        | instant: after a step           | quantity  |          |              |              | reading  |
 | BATCH      | instant: a DataLoader's batch   | state     | iterator | its count    |              | hash     |
 | USAGE      | instant: once a second          | a `Usage` |          |              |              | total    |
+| NCCL_...   | see `store/segments/nccl.py`    |           |          |              |              |          |
 
 The value of a STEP is the recorder's own time in it. The value of a STEP, PHASE or ACTION that was measured on the
 device is how many ns after the host had queued its begin this happened there; its `tag` is the same of its end, at
@@ -196,6 +197,10 @@ class Kind(IntEnum):
     GPU = 13
     BATCH = 14
     USAGE = 15
+    NCCL_CALL = 16
+    NCCL_RUN = 17
+    NCCL_COMMUNICATOR = 18
+    NCCL_TEXT = 19
 
 
 class Usage(StrEnum):

@@ -13,9 +13,9 @@ from traincope.native.installed import SOURCES
 PROGRAM = Path(__file__).parent / "stress.cpp"
 
 
-def compiled(source: Path, out: Path, sanitizer: str) -> subprocess.CompletedProcess[str]:
-    command = [str(find_compiler()), "-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", f"-I{SOURCES}", "-pthread"]
-    return subprocess.run([*command, str(source), "-o", str(out)], capture_output=True, text=True)
+def compiled(source: Path, out: Path, sanitizer: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [str(find_compiler()), "-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread", *options]
+    return subprocess.run([*command, f"-I{SOURCES}", str(source), "-o", str(out)], capture_output=True, text=True)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler is installed")

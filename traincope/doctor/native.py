@@ -1,13 +1,15 @@
-"""The native recorder of this machine: whether it is built, and its build."""
+"""Native code of this machine, the recorder and the plugin for NCCL: whether it is built, and its build."""
 
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
 from traincope.errors import MissingDependencyError, TraincopeError
+from traincope.native import nccl
 from traincope.native.build import compile_library
 from traincope.native.installed import (
     BUILD,
@@ -19,8 +21,10 @@ from traincope.native.installed import (
     resolved_use,
     why_unfit,
 )
+from traincope.record.gpu.nccl import plugin_to_load
 
 NAME = "native recorder"
+PLUGIN = "NCCL plugin"
 TRIAL = "traincope.doctor.native_trial"
 MAX_TRIAL_SECONDS = 300
 
@@ -37,31 +41,58 @@ def examine_native() -> Finding:
     return ok(NAME, f"off, the Python hooks record: {found.why}")
 
 
+def examine_plugin() -> Finding:
+    """Examine whether NCCL will be given the plugin, and if not, why."""
+    if nccl.plugin_use() is nccl.PluginUse.OFF:
+        return ok(PLUGIN, f"off: {nccl.VARIABLE} is not `{nccl.PluginUse.ON}`")
+    path, why = plugin_to_load(os.environ)
+    if path is None:
+        return note(PLUGIN, f"asked for, and off: {why}", do="read docs/nccl-plugin.md")
+    return ok(PLUGIN, f"on, if NCCL loads it: {path}; it was never seen with a real NCCL between two GPUs")
+
+
 def build_native() -> Examination:
-    """Compile the native recorder for this Python's torch, try it in a child process, and put it into the cache."""
+    """Compile the native code, try the recorder in a child process, and put both into the cache."""
     with tempfile.TemporaryDirectory() as directory:
+        unfit = why_unfit()
+        recorder = (
+            ok(NAME, f"not built: {'; '.join(unfit)}") if unfit else _attempt(NAME, _build_recorder, Path(directory))
+        )
+        findings = (recorder, _attempt(PLUGIN, _build_plugin, Path(directory)))
         return Examination(
-            subject="the native recorder of this Python",
-            sections=(Section(title="BUILD", findings=_build(Path(directory))),),
+            subject="the native code of this Python", sections=(Section(title="BUILD", findings=findings),)
         )
 
 
-def _build(directory: Path) -> tuple[Finding, ...]:
-    built, unfit = directory / "library.so", why_unfit()
-    if unfit:
-        return (ok(NAME, f"not built: {'; '.join(unfit)}"),)
+def _attempt(name: str, build: Callable[[Path], str], directory: Path) -> Finding:
+    """Build in a temporary directory. `build` returns what it did."""
     try:
-        compile_library(built)
-        publish(built, directory / "traincope" / "native")
-        _try(directory)
-        return (ok(NAME, f"built, tried and kept: {publish(built)}"),)
+        return ok(name, build(directory))
     except MissingDependencyError as error:
-        return (note(NAME, f"not built: {error}", do=f"{BUILD}, once there is one"),)
+        return note(name, f"not built: {error}", do=f"{BUILD}, once there is one")
     except TraincopeError as error:
-        return (bad(NAME, str(error), do="report it with this output; the Python hooks record without it"),)
+        return bad(name, str(error), do="report it with this output; traincope records without it")
     except OSError as error:
         fact = f"not kept: {error.filename}: {error.strerror}"
-        return (note(NAME, fact, do=f"set {CACHE_VARIABLE} to a directory that you can write, and {BUILD}"),)
+        return note(name, fact, do=f"set {CACHE_VARIABLE} to a directory that you can write, and {BUILD}")
+
+
+def _build_recorder(directory: Path) -> str:
+    built = directory / "library.so"
+    compile_library(built)
+    publish(built, directory / "traincope" / "native")
+    _try(directory)
+    return f"built, tried and kept: {publish(built)}"
+
+
+def _build_plugin(directory: Path) -> str:
+    built = directory / "plugin.so"
+    nccl.compile_plugin(built)
+    try:
+        nccl.PluginLibrary(built)
+    except (OSError, AttributeError) as error:
+        raise TraincopeError(f"built, but it cannot be loaded: {error}") from error
+    return f"built, loaded and kept: {publish(built, name=nccl.plugin_name())}"
 
 
 def _try(cache: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import traincope
 from traincope.doctor.finding import Finding, note, ok
-from traincope.doctor.native import examine_native
+from traincope.doctor.native import examine_native, examine_plugin
 from traincope.store.job.outside_stacks import PROGRAM, find_py_spy, read_stacks
 
 OUTSIDE_STACKS = "stacks from outside"
@@ -52,7 +52,7 @@ def _torch() -> tuple[Finding, ...]:
         )
     import torch
 
-    return _version(str(torch.__version__)), _distributed(), examine_native()
+    return _version(str(torch.__version__)), _distributed(), examine_native(), examine_plugin()
 
 
 def _version(installed: str) -> Finding:

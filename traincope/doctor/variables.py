@@ -19,7 +19,16 @@ KNOWN = frozenset(
                 *("WITNESS", "PEERS", "PEER_KEY_FILE", "PEER_LISTEN", "TARGETS", "TERMINATION_LOG", "SIGNAL_STACKS"),
                 *("METRICS", "METRICS_CERTIFICATE", "METRICS_KEY", "METRICS_PASSWORD_FILE", "METRICS_PER_RANK"),
                 *("OTLP", "TENSORBOARD", "JOB_ID", "WORKFLOW", "ROLE"),
-                *("NATIVE", "LOCAL", "SHIP", "SHIP_INTERVAL", "SHIP_BANDWIDTH", "SHIP_WAIT", "JOB_BUDGET"),
+                *(
+                    "NATIVE",
+                    "NCCL_PLUGIN",
+                    "LOCAL",
+                    "SHIP",
+                    "SHIP_INTERVAL",
+                    "SHIP_BANDWIDTH",
+                    "SHIP_WAIT",
+                    "JOB_BUDGET",
+                ),
             )
         ),
     }

@@ -32,16 +32,23 @@ def compile_with_torch(source: Path, out: Path, *options: str) -> None:
     """Compile a source that uses torch's headers, and link it with torch's libraries. Raises as `compile_library`."""
     import torch
 
+    place = Path(torch.__file__).parent
+    compile_sources(
+        source,
+        out,
+        *options,
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        *("-isystem", str(place / "include"), "-isystem", str(place / "include/torch/csrc/api/include")),
+        *(f"-L{place / 'lib'}", "-lc10", "-ltorch_cpu"),
+    )
+
+
+def compile_sources(source: Path, out: Path, *options: str) -> None:
+    """Compile a source. Raises as `compile_library`."""
     compiler = find_compiler()
     if compiler is None:
         raise MissingDependencyError("no C++ compiler is on the path; install g++ 12 or newer, or name one by $CXX")
-    place = Path(torch.__file__).parent
-    command = [
-        compiler, "-std=c++20", "-O2", "-fPIC", *options,
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        "-isystem", str(place / "include"), "-isystem", str(place / "include/torch/csrc/api/include"),
-        str(source), "-o", str(out), f"-L{place / 'lib'}", "-lc10", "-ltorch_cpu",
-    ]  # fmt: skip
+    command = [compiler, "-std=c++20", "-O2", "-fPIC", str(source), "-o", str(out), *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=MAX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

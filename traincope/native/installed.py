@@ -130,15 +130,15 @@ def check(path: Path) -> None:
         raise OSError(5, "it is damaged", str(path))
 
 
-def publish(built: Path, directory: Path | None = None) -> Path:
+def publish(built: Path, directory: Path | None = None, *, name: str | None = None) -> Path:
     """Put a compiled library into a directory, whole or not at all, whoever else does so at the same time.
 
-    `directory`: the user's cache, unless given. Raises OSError.
+    `directory`: the user's cache, unless given. `name`: that of the native recorder, unless given. Raises OSError.
     """
     directory = cache_directory() if directory is None else directory
     make_directory(directory, exist_ok=True)
     check_owner(directory)
-    content, path = built.read_bytes(), directory / library_name()
+    content, path = built.read_bytes(), directory / (name or library_name())
     descriptor, temporary = tempfile.mkstemp(prefix=".", dir=directory)
     try:
         with open(descriptor, "wb") as file:

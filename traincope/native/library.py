@@ -29,19 +29,45 @@ class Cell(IntEnum):
     DROPPED = 10
 
 
-class Library:
-    """A loaded library. Functions that are called often keep Python's lock, which costs a tenth of a microsecond."""
+class PlacesLibrary:
+    """A loaded library that writes records to places in segments, as far as all such libraries are alike.
 
-    def __init__(self, path: Path) -> None:
+    Functions that are called often keep Python's lock, which costs a tenth of a microsecond.
+    """
+
+    thread_ended: Callable[[int], object]
+
+    def __init__(self, path: Path, *, num_places: int) -> None:
         """Raises OSError if it cannot be loaded, AttributeError if it is another library."""
         self.path = path
-        keeping, releasing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
+        self._keeping, self._releasing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
+        self.begin_segment = self._function("begin_segment", c_void_p, c_int, c_void_p, c_int64, c_int64)
+        self.next_offset = self._function("next_offset", c_int64, c_int)
+        self.retire = self._function("retire", c_int64, c_int)
+        self.release_segment = self._function("release_segment", c_bool, c_void_p)
+        reserver, kind = self._function("reserver", c_void_p, c_int), ctypes.PYFUNCTYPE(c_int64)
+        self.reservers: tuple[Callable[[], int], ...] = tuple(kind(reserver(number)) for number in range(num_places))
+        """For each place, a function that takes the offset of its next record. No arguments, so nothing is allocated
+        in it: the garbage collector cannot run.
+        """
+        self.cells = self._numbers("shared", len(Cell))
 
-        def function(name: str, result: type | None, *arguments: type, releases: bool = False) -> Callable[..., int]:
-            found = getattr(releasing if releases else keeping, f"traincope_{name}")
-            found.restype, found.argtypes = result, arguments
-            return found  # type: ignore[no-any-return]
+    def _function(self, name: str, result: type | None, *arguments: type, releases: bool = False) -> Callable[..., int]:
+        found = getattr(self._releasing if releases else self._keeping, f"traincope_{name}")
+        found.restype, found.argtypes = result, arguments
+        return found  # type: ignore[no-any-return]
 
+    def _numbers(self, name: str, length: int) -> memoryview:
+        """64-bit integers of the library, at the address that this function returns."""
+        return memoryview((c_int64 * length).from_address(self._function(name, c_void_p)())).cast("B").cast("q")
+
+
+class Library(PlacesLibrary):
+    """The loaded native recorder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, num_places=MAX_PLACES)
+        function = self._function
         self.prepare = function("prepare", c_bool)
         self.set_operation = function("set_operation", None, c_int, POINTER(c_int32))
         self.install = function("install", c_bool, POINTER(c_char_p), c_int, releases=True)
@@ -51,10 +77,6 @@ class Library:
         self.take_latest = function("take_latest", None)
         self.thread_ended = function("thread_ended", None, c_int)
         self.bind = function("bind", None, c_int)
-        self.begin_segment = function("begin_segment", c_void_p, c_int, c_void_p, c_int64, c_int64)
-        self.next_offset = function("next_offset", c_int64, c_int)
-        self.retire = function("retire", c_int64, c_int)
-        self.release_segment = function("release_segment", c_bool, c_void_p)
         self.set_group = function(
             "set_group", c_bool, c_int64, c_int64, POINTER(c_int32), c_int, c_bool, c_bool, c_bool
         )
@@ -65,11 +87,3 @@ class Library:
         self.end_wait = function("end_wait", None, c_int64)
         self.end_raised = function("end_raised", None, c_int64)
         self.end_reducer = function("end_reducer", c_int, c_bool, c_bool, c_bool)
-        reserver = function("reserver", c_void_p, c_int)
-        kind = ctypes.PYFUNCTYPE(c_int64)
-        self.reservers: tuple[Callable[[], int], ...] = tuple(kind(reserver(number)) for number in range(MAX_PLACES))
-        """For each place, a function that takes the offset of its next record. No arguments, so nothing is allocated
-        in it: the garbage collector cannot run.
-        """
-        address = function("shared", c_void_p)()
-        self.cells = memoryview((c_int64 * len(Cell)).from_address(address)).cast("B").cast("q")

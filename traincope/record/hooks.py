@@ -1,5 +1,6 @@
 """The list of all hooks. A new hook is one file and one line here. `probes.Hook` is the protocol."""
 
+from traincope.native.nccl import PluginUse, plugin_use
 from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.ddp import DistributedDataParallelStall
 from traincope.record.communication.fallback import CollectivesFallback
@@ -16,6 +17,7 @@ from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.compute.scaler import GradientScaling
 from traincope.record.gpu.hardware import Hardware
+from traincope.record.gpu.nccl import NcclPlugin
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
 from traincope.record.process.busy_threads import BusyThreads
@@ -72,5 +74,6 @@ def make_hooks() -> tuple[Hook, ...]:
         Memory(phases),
         Modules(phases),
         KernelWindows(),
+        *((NcclPlugin(),) if plugin_use() is PluginUse.ON else ()),
         Flops(phases),
     )

@@ -1,6 +1,6 @@
-"""Table of collectives and messages, matched across ranks."""
+"""Tables of collectives and messages: matched across ranks, and as NCCL describes them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -8,9 +8,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from traincope.analysis.communication.axis_operations import parts_in_steps
 from traincope.arrays import Ints
 from traincope.events import NO_STEP
+from traincope.store.segments.nccl import NcclOperation, nccl_operations
 from traincope.tables.sources import Sources
 from traincope.tables.steps import COUNTED, DETAILED
-from traincope.tables.view import AXIS_TIME, RANK, RUN, STEP, WORDS, Column, Columns, View, words
+from traincope.tables.view import AXIS_TIME, RANK, RUN, STEP, WORDS, Column, Columns, View, texts, words
 from traincope.timeline.intervals.painting import ABSENT
 
 UNKNOWN_RANK = -1
@@ -131,4 +132,99 @@ COLLECTIVES_VIEW = View(
         COUNTED,
     ),
     make=_collectives,
+)
+
+
+def _nccl(sources: Sources) -> Iterator[Columns]:
+    for rank in sources.timeline.ranks:
+        operations = [each for records in rank.threads.values() for each in nccl_operations(records)]
+        if operations:
+            yield {"rank": np.full(len(operations), rank.rank, dtype=np.int32), **_described(operations)}
+
+
+def _described(operations: Sequence[NcclOperation]) -> Columns:
+    def numbers(value: Callable[[NcclOperation], int | None], kind: pa.DataType) -> pa.Array:
+        return pa.array([value(each) for each in operations], type=kind)
+
+    int32, int64 = pa.int32(), pa.int64()
+    return {
+        "step": numbers(lambda each: None if each.step == NO_STEP else each.step, int32),
+        "communicator": texts(
+            [None if each.communicator is None else f"{each.communicator:016x}" for each in operations]
+        ),
+        "communicator_rank": numbers(lambda each: each.rank, int32),
+        "communicator_size": numbers(lambda each: each.num_ranks, int32),
+        "function": texts([each.function for each in operations]),
+        "message": np.array([each.is_message for each in operations]),
+        "sequence": numbers(lambda each: each.sequence, int64),
+        "peer": numbers(lambda each: each.peer, int32),
+        "datatype": texts([each.datatype for each in operations]),
+        "bytes": numbers(lambda each: each.num_bytes, int64),
+        "algorithm": texts([each.algorithm for each in operations]),
+        "protocol": texts([each.protocol for each in operations]),
+        "channels": numbers(lambda each: each.announced or None, int32),
+        "channels_begun": numbers(lambda each: each.begun, int32),
+        "channels_ended": numbers(lambda each: each.ended, int32),
+        "call_ns": numbers(lambda each: each.call_ns, int64),
+        "enqueued_ns": numbers(lambda each: each.enqueued_ns, int64),
+        "start_ns": numbers(lambda each: each.start_ns, int64),
+        "end_ns": numbers(lambda each: each.end_ns, int64),
+        "gpu_start_ns": numbers(lambda each: each.device_start_ns, int64),
+        "gpu_end_ns": numbers(lambda each: each.device_end_ns, int64),
+        "gpu_duration_ns": numbers(lambda each: each.device_duration_ns, int64),
+        "interface": numbers(lambda each: each.version, int32),
+    }
+
+
+def _hash(communicator: int | None) -> str | None:
+    return None if communicator is None else f"{communicator:016x}"
+
+
+SEEN = f"when the host saw it; {AXIS_TIME}"
+GPU_TIME = "by the GPU's global timer, a clock of its own"
+NCCL_VIEW = View(
+    name="nccl",
+    row="one operation of one rank as NCCL describes it to the plugin (docs/nccl-plugin.md); no rows without it",
+    columns=(
+        RUN,
+        RANK,
+        STEP,
+        Column("communicator", type=pa.string(), help="NCCL's hash of it, the same on its ranks; null: not recorded"),
+        Column("communicator_rank", type=pa.int32(), help="this rank in the communicator; null: not recorded"),
+        Column(
+            "communicator_size", type=pa.int32(), help="ranks of the communicator; null: not recorded, or NCCL 2.26"
+        ),
+        Column("function", type=pa.string(), help="for example `AllReduce` or `Send`; null: not recorded"),
+        Column("message", type=pa.bool_(), help="it is a send or a receive", nullable=False),
+        Column(
+            "sequence",
+            type=pa.int64(),
+            help="count of the function on the communicator; of a message, of its function and peer",
+            nullable=False,
+        ),
+        Column("peer", type=pa.int32(), help="root, or other rank of a message, in the communicator", nullable=False),
+        Column("datatype", type=pa.string(), help="NCCL's name; null: not recorded"),
+        Column("bytes", type=pa.int64(), unit="bytes", help="size as nccl-tests count it; null: unknown"),
+        Column("algorithm", type=pa.string(), help="for example `RING`; null: a message, or not recorded"),
+        Column("protocol", type=pa.string(), help="for example `LL128`; null: a message, or not recorded"),
+        Column("channels", type=pa.int32(), help="channels that NCCL announces; null: unknown"),
+        Column("channels_begun", type=pa.int32(), help="channels that have begun", nullable=False),
+        Column("channels_ended", type=pa.int32(), help="channels that have ended", nullable=False),
+        Column("call_ns", type=pa.int64(), unit="ns", help=f"NCCL began to enqueue it; {AXIS_TIME}", nullable=False),
+        Column("enqueued_ns", type=pa.int64(), unit="ns", help=f"NCCL had enqueued it; {AXIS_TIME}; null: it had not"),
+        Column("start_ns", type=pa.int64(), unit="ns", help=f"begin of the first channel, {SEEN}; null: none began"),
+        Column("end_ns", type=pa.int64(), unit="ns", help=f"end of the last channel, {SEEN}; null: not all ended"),
+        Column(
+            "gpu_start_ns", type=pa.int64(), unit="ns", help=f"begin of the first channel, {GPU_TIME}; null: unknown"
+        ),
+        Column("gpu_end_ns", type=pa.int64(), unit="ns", help=f"end of the last channel, {GPU_TIME}; null: unknown"),
+        Column(
+            "gpu_duration_ns",
+            type=pa.int64(),
+            unit="ns",
+            help="gpu_end - gpu_start, with the wait for others; null: unknown",
+        ),
+        Column("interface", type=pa.int32(), help="version of NCCL's profiler interface; null: not recorded"),
+    ),
+    make=_nccl,
 )

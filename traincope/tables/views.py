@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from traincope.tables.collectives import COLLECTIVES_VIEW
+from traincope.tables.collectives import COLLECTIVES_VIEW, NCCL_VIEW
 from traincope.tables.faults import FAULTS_VIEW
 from traincope.tables.ranks import RANKS_VIEW
 from traincope.tables.records import METRICS_VIEW, RECORDS_VIEW, SPANS_VIEW
@@ -17,6 +17,7 @@ VIEWS: Mapping[str, View] = {
         LEDGER_VIEW,
         FAULTS_VIEW,
         COLLECTIVES_VIEW,
+        NCCL_VIEW,
         SPANS_VIEW,
         METRICS_VIEW,
         RECORDS_VIEW,

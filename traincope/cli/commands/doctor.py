@@ -47,8 +47,8 @@ class Doctor:
         parser.add_argument(
             "--build-native",
             action="store_true",
-            help="compile the native recorder for this torch, try it and keep it in your cache (needs g++ 12 or newer; "
-            "takes half a minute)",
+            help="compile the native recorder for this torch and the NCCL plugin, try them and keep them in your cache "
+            "(needs g++ 12 or newer; takes half a minute)",
         )
         parser.add_argument(
             "--threads",

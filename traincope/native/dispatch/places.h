@@ -50,23 +50,30 @@ struct Opened {
   Segment* segment = nullptr;
 };
 
-// `writing` comes before the offset, so whoever retires the place afterwards sees it or has the record's place.
-inline Opened open_record(Place& place, uint8_t kind, const Fields& fields, int64_t start_ns) {
+// Takes the place of one record or of several in a row, and calls `write` with the first. `writing` comes before the
+// offset, so whoever retires the place afterwards sees it or has the records' place.
+template <class Write>
+[[gnu::always_inline]] inline Opened open_records(Place& place, int64_t bytes, Write&& write) {
   place.writing.fetch_add(1);
-  const int64_t next = place.next.fetch_add(sizeof(Record));
+  const int64_t next = place.next.fetch_add(bytes);
   const int64_t offset = next & kOffsets;
   Segment* segment = nullptr;
   if (offset < kRetired)  // otherwise the segment may be gone
     segment = place.segments[(next >> kEpochShift) % kSegmentsAhead].load(std::memory_order_acquire);
   Opened opened;
-  if (segment != nullptr && offset + static_cast<int64_t>(sizeof(Record)) <= segment->limit) {
+  if (segment != nullptr && offset + bytes <= segment->limit) {
     segment->open.fetch_add(1);
     opened = {reinterpret_cast<Record*>(segment->base + offset), segment};
-    const auto step = static_cast<int32_t>(shared.step.load(std::memory_order_relaxed));
-    write_open(opened.record, kind, fields, step, start_ns);
+    write(opened.record);
   }
   place.writing.fetch_sub(1);
   return opened;
+}
+
+inline Opened open_record(Place& place, uint8_t kind, const Fields& fields, int64_t start_ns) {
+  return open_records(place, sizeof(Record), [&](Record* at) {
+    write_open(at, kind, fields, static_cast<int32_t>(shared.step.load(std::memory_order_relaxed)), start_ns);
+  });
 }
 
 inline void close_record(Record* record, Segment* segment, int64_t end_ns) {

@@ -9,11 +9,11 @@ import mmap
 from collections import deque
 from collections.abc import Callable
 
-from traincope.native.library import Library
+from traincope.native.library import PlacesLibrary
 from traincope.store.segments.mapping import start_of
 from traincope.store.segments.segments import SegmentFile
 
-_retired: deque[tuple[int, mmap.mmap]] = deque()
+_retired: deque[tuple[PlacesLibrary, int, mmap.mmap]] = deque()
 """Segments that native code may still write to, by its number of them."""
 _hold, _let_go = ctypes.pythonapi["Py_IncRef"], ctypes.pythonapi["Py_DecRef"]
 """Functions of our own: as attributes, they would be those of every other library of the process."""
@@ -26,7 +26,7 @@ class NativePlace:
 
     __slots__ = ("_library", "_limit", "_number", "_reserve", "_segment")
 
-    def __init__(self, library: Library, number: int) -> None:
+    def __init__(self, library: PlacesLibrary, number: int) -> None:
         self._library, self._number = library, number
         self._reserve = library.reservers[number]
         self._segment: tuple[int, mmap.mmap] | None = None
@@ -43,27 +43,31 @@ class NativePlace:
     def has_room(self) -> bool:
         return self._library.next_offset(self._number) < self._limit
 
+    def is_half_used(self) -> bool:
+        """Return whether more than half of the segment is used, or there is none."""
+        return 2 * self._library.next_offset(self._number) > self._limit
+
     def retire(self) -> int:
         """Begin no more records in the segment. Returns the offset after its last one."""
         end = self._library.retire(self._number)
         if self._segment is not None:
-            _retired.append(self._segment)
+            _retired.append((self._library, *self._segment))
             self._segment = None
-        _release(self._library)
+        _release()
         return end
 
     def thread_ended(self) -> None:
         self._library.thread_ended(self._number)
 
 
-def _release(library: Library) -> None:
+def _release() -> None:
     """Let go of the retired segments that native code has left."""
     for _ in range(len(_retired)):
         try:
-            number, memory = _retired.popleft()
+            library, number, memory = _retired.popleft()
         except IndexError:  # another thread, or the garbage collector's hook, does the same
             return
         if library.release_segment(number):
             _let_go(memory)
         else:
-            _retired.append((number, memory))
+            _retired.append((library, number, memory))

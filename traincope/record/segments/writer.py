@@ -286,6 +286,19 @@ class ThreadWriter:
             return False
         return True
 
+    def keep_room(self, native: NativePlace) -> None:
+        """Let native code of other threads write to this writer's segments. They cannot ask for one: a new segment
+        begins when half of one is used.
+        """
+        if self._native is None:
+            self._move_to(native)
+        if native.is_half_used() and not self._rolling:
+            self._rolling = True
+            try:
+                self._roll()
+            finally:
+                self._rolling = False
+
     def thread_ended(self) -> None:
         """Hold no work of the thread any longer."""
         self.latest = None

@@ -284,6 +284,10 @@ class Recorder:
         self.shared.cells = library.cells
         return tuple(NativePlace(library, number) for number in range(len(self.writers)))
 
+    def spare_writer(self) -> ThreadWriter:
+        """Take a writer that no thread of Python gets: native code writes with it."""
+        return self.threads.take()
+
     def now_and_then(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only once a second and after imports."""
         self._now_and_then.setdefault(listener, guard(listener))
@@ -520,6 +524,13 @@ class _Threads(threading.local):
         self.writer = taken
         self.lease = _Lease(taken, deque() if taken is self._mute else self._idle)
         return taken
+
+    def take(self) -> ThreadWriter:
+        """Take the writer that a thread would get last. It is never given back."""
+        try:
+            return self._idle.popleft()
+        except IndexError:
+            return self._mute
 
     def keep_writer(self) -> None:
         """Give the calling thread's writer to no other thread after its end."""
