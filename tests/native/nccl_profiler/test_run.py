@@ -1,6 +1,7 @@
 """A run that asks for the plugin: what NCCL finds, what the probe, `doctor` and the table say, what is left alone."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from traincope.native.installed import CACHE_VARIABLE
 from traincope.native.nccl import NCCL_VARIABLE, VARIABLE, find_plugin, load_plugin
 from traincope.record.gpu.nccl import NOT_LOADED, other_plugin
 from traincope.store import read_run
-from traincope.tables.query import table_of
+from traincope.tables.query import run_query, table_of
 from traincope.tables.sources import Sources
 
+PAGE = Path(__file__).parents[3] / "docs" / "nccl-plugin.md"
 asked = pytest.mark.usefixtures(wanted.__name__)
 
 
@@ -157,3 +159,37 @@ def test_the_table_has_nccls_operations(tmp_path: Path) -> None:
     assert done.ended[1] - done.called[0] >= ended["end_ns"] - ended["call_ns"] >= done.ended[0] - done.called[1]
     assert (begun["sequence"], begun["channels_begun"], begun["channels_ended"]) == (1, 1, 0)
     assert (begun["end_ns"], begun["gpu_start_ns"], begun["gpu_duration_ns"]) == (None, None, None)
+
+
+def documented_query(word: str) -> str:
+    """The query of the page that contains this word."""
+    (query,) = (text for text in re.findall(r'traincope sql RUN "([^"]*)"', PAGE.read_text()) if word in text)
+    return query
+
+
+@asked
+@needs_plugin
+def test_the_documented_query_splits_wait_from_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks, of which one joins late: all leave together, and NCCL's kernel waits for its peers until then.
+
+    The clocks of the GPUs differ. A collective that one rank has not ended has no split.
+    """
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    late_ns = ((0, 700), (3_000, 0), (0, 0))
+    for rank, epoch_ns in ((0, 1_000_000), (1, 9_000_000)):
+        monkeypatch.setenv("RANK", str(rank))
+        with traincope.run(tmp_path / "run", agent=False):
+            communicator = Communicator(nccl=Nccl(6), hash=0xC0, num_ranks=2, rank=rank)
+            for sequence, late in enumerate(late_ns):
+                at_ns = epoch_ns + sequence * 100_000
+                truth = all_reduce(sequence, (at_ns + late[rank], at_ns + max(late) + 5_000))
+                communicator.enqueue(truth)
+                begun = communicator.begin_channels(truth)
+                if (rank, sequence) != (1, 2):
+                    communicator.end_channels(truth, begun)
+    sources = Sources.at(tmp_path / "run", name="run")
+    rows = run_query([sources], documented_query("transfer_ns")).to_pylist()
+    assert [(row["sequence"], row["transfer_ns"], row["wait_ns"], row["last_rank"]) for row in rows] == [
+        (1, 5_000, 3_000, 0),
+        (0, 5_000, 700, 1),
+    ]
