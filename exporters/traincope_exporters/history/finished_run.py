@@ -78,7 +78,7 @@ class FinishedRun:
     def _labels(self, rank: RankSteps) -> Mapping[str, str]:
         stage = rank.timeline.stage
         return {
-            "run": self.analysis.timeline.run.info.id,
+            "run": self.analysis.timeline.run.info.label,
             "host": self.hosts[rank.number],
             "rank": str(rank.number),
             "stage": "" if stage is None else str(stage),

@@ -49,14 +49,14 @@ def resource(instance: str, attributes: Mapping[str, Value]) -> Resource:
 
 def job_resource(run: RunInfo) -> Resource:
     """Resource of the whole run."""
-    return resource(run.id, {"traincope.run": run.id, "traincope.world_size": run.world_size})
+    return resource(run.id, {"traincope.run": run.label, "traincope.world_size": run.world_size})
 
 
 def rank_resource(run: RunInfo, rank: RankRecords) -> Resource:
     """Resource of one rank's process."""
     device = rank.info.device.get("name")
     attributes: dict[str, Value] = {
-        "traincope.run": run.id,
+        "traincope.run": run.label,
         "traincope.rank": rank.rank,
         "traincope.attempt": rank.attempt,
         "traincope.world_size": run.world_size,

@@ -9,7 +9,9 @@ from traincope.metrics.metric import Fold, Metric, Type, Unit
 HEADER = f"""# Metrics
 
 Metrics of a running job, generated from `traincope/metrics/catalogue.py`.
-Every series has the labels `run` and `host`. A rank has at most {MAX_FOLDED_PER_RANK} series of its own: metrics marked
+Every series has the labels `run` and `host`. `run` is the run's name and four digits of its first launch, such as
+`nanogpt-1128-1324~3f2a`: two runs of one name are apart, attempts and hosts of one run are not, and commands take it
+as RUN. A rank has at most {MAX_FOLDED_PER_RANK} series of its own: metrics marked
 sum, max or min cover the ranks of a node, and those marked omitted are left out.
 With `TRAINCOPE_METRICS_PER_RANK=on`, a rank has at most {MAX_SERIES_PER_RANK[1]}, at level 2 {MAX_SERIES_PER_RANK[2]}
 ([counts](fleet.md)). An unknown value has no series and is never 0. Times are seconds, sizes bytes, ratios between 0

@@ -50,7 +50,7 @@ def samples(
     placed: Placement = NOWHERE,
 ) -> list[Sample]:
     """All series with a known value. A counter at 0 may have no series (`is_shown`). `hardware`: GPU values."""
-    node = (clean_label(state.info.id), clean_label(host))
+    node = (clean_label(state.info.label), clean_label(host))
     numbers = {
         **{key: _in_base_unit(key, value) for key, value in state.highest.items() if is_shown(BY_NAME[key[0]], value)},
         **state.latest,

@@ -86,7 +86,7 @@ class Exporting:
 
     def _origin(self, window: Window) -> Origin:
         began_ns = min((rank.info.started_wall_ns for rank in window.ranks), default=window.info.started_wall_ns)
-        return Origin(run=window.info.id, host=self._host, began_ns=began_ns)
+        return Origin(run=window.info.label, host=self._host, began_ns=began_ns)
 
     def _start(self, run: Path, origin: Origin) -> None:
         exporters = tuple(live_exporters())

@@ -1,8 +1,11 @@
 """Contents of `run.json` and `rank.json`, decoded and type-checked."""
 
+import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from traincope.errors import RunDirectoryError, VersionError
 from traincope.events import FORMAT_VERSION, READABLE_VERSIONS
 from traincope.plan.measured_peaks import measured_flops
 from traincope.store.job.process import Process
-from traincope.store.layout import RANK_FILE, RUN_FILE, SIGNAL_FILES, rank_number
+from traincope.store.layout import RANK_FILE, RUN_FILE, SIGNAL_FILES, attempt_number, rank_number
 from traincope.store.lines import read_object
 from traincope.topology import ClusterNode, Host, RankCoord, Scheduler
 
@@ -18,6 +21,11 @@ NODE_NAME = re.compile(r"\w[\w.-]{0,252}", re.ASCII)
 HEXADECIMAL = re.compile(r"[0-9a-f]+")
 MAX_RANKS = 1 << 20
 """A larger size means a damaged file."""
+MARK = "~"
+"""Between the name and the digest in the label of a run."""
+DIGEST_DIGITS = 4
+MAX_LOOKED_AT = 8
+"""Ranks of the first attempt in which its launch is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,17 @@ class RunInfo:
     imported: bool = False
     """True if the run was imported from records of another tool. A missing rank then only means that it was not given.
     """
+    begun_by: str | None = None
+    """What no other run has: the random name of the first attempt's launch. None if it is not known."""
+
+    @property
+    def label(self) -> str:
+        """The id with a digest of `begun_by`, such as `nanogpt-1128-1324~3f2a`: the same on all nodes and in all
+        attempts, and another one in a run of the same name elsewhere.
+        """
+        if self.begun_by is None:
+            return self.id
+        return f"{self.id}{MARK}{hashlib.sha256(self.begun_by.encode()).hexdigest()[:DIGEST_DIGITS]}"
 
     @property
     def workflow(self) -> str | None:
@@ -100,7 +119,21 @@ class RankInfo:
 
 def read_run_info(root: Path) -> RunInfo:
     """Read `run.json`. Raises VersionError, or RunDirectoryError if it cannot be read."""
-    return parse_run_info(read_object(root / RUN_FILE), root=root)
+    info = parse_run_info(read_object(root / RUN_FILE), root=root)
+    return replace(info, begun_by=_first_launch(root, world_size=info.world_size))
+
+
+def _first_launch(root: Path, *, world_size: int) -> str | None:
+    """Launch of the run's first attempt, from its ranks. A rank without others has no launch, but its start."""
+    with suppress(OSError):  # of another user, or deleted meanwhile
+        numbered = {number: path for path in root.iterdir() if (number := attempt_number(path)) is not None}
+        for directory in islice(numbered[min(numbered)].iterdir() if numbered else (), MAX_LOOKED_AT):
+            with suppress(RunDirectoryError):
+                raw = read_object(directory / RANK_FILE)
+                launch = _launch(raw.get("launch"))
+                if launch is not None or world_size == 1:
+                    return launch or str(raw.get("started_wall_ns"))
+    return None
 
 
 def parse_run_info(raw: Mapping[str, Any], *, root: str | Path) -> RunInfo:
