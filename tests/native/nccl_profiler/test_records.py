@@ -23,6 +23,8 @@ from tests.native.nccl_profiler.driver import (
 from traincope.events import Flag, Kind
 from traincope.native.nccl import Count, find_plugin, load_plugin
 from traincope.store import read_run
+from traincope.store.redaction import redact
+from traincope.store.segments.compacted import read_compacted, write_compacted
 from traincope.store.segments.nccl import NcclOperation, nccl_operations
 from traincope.store.segments.segments import read_segment
 
@@ -298,3 +300,22 @@ def test_bytes_count_as_nccl_tests_count_them(function: str, num_bytes: int, tmp
         communicator.enqueue(truth)
     (operation,) = of(operations_in(tmp_path / "run"), communicator)
     assert operation.num_bytes == num_bytes
+
+
+def test_copies_of_the_records_have_the_same_operations(tmp_path: Path) -> None:
+    """A redacted run, and segments as the agent compacts them."""
+    with traincope.run(tmp_path / "run", agent=False):
+        communicator = Communicator(nccl=Nccl(6), hash=(1 << 64) - 2, num_ranks=8, rank=3)
+        draw, sequences = random.Random(5), {}
+        for number in range(20):
+            truth = drawn(draw, sequences, DEVICE_EPOCH_NS + number * 1_000_000)
+            communicator.enqueue(truth)
+            communicator.run_on_device(truth)
+    operations = operations_in(tmp_path / "run")
+    assert [operation.elements for operation in operations] == [truth.count for truth in communicator.truths]
+    redact(tmp_path / "run", tmp_path / "copy")
+    assert operations_in(tmp_path / "copy") == operations
+    compacted = [
+        read_compacted(write_compacted(tmp_path, read_segment(path))) for path in (tmp_path / "run").rglob("*.seg")
+    ]
+    assert tuple(each for segment in compacted for each in nccl_operations(segment.records)) == operations
