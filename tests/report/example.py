@@ -227,6 +227,7 @@ def _rank_ledger(rank: int, step: dict[str, int | None]) -> results.RankLedger:
         ambiguous_waits={},
         counted=np.array([False, True, True, True]),
         light=np.zeros(4, dtype=bool),
+        detailed=np.array([False, True, True, True]),
     )
 
 

@@ -23,6 +23,7 @@ def ledger() -> Ledger:
             ambiguous_waits={},
             counted=np.array([False, True]),
             light=np.zeros(2, dtype=bool),
+            detailed=np.array([False, True]),
         )
         for rank, forward in ((0, 3), (1, 4))
     )

@@ -6,7 +6,7 @@ import pytest
 from tests.analysis.lockstep import lockstep
 from tests.analysis.windows import STEPS, recorded, thin
 from tests.timeline.build import timeline
-from traincope.analysis import analyze, cost
+from traincope.analysis import FaultKind, analyze, cost
 from traincope.analysis.ledger.coverage import MIN_DRAWN_STEPS, find_excluded_steps
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.persistence import FEW_STEPS
@@ -96,3 +96,14 @@ def test_the_report_says_how_many_steps_its_sums_are_from() -> None:
     whole = to_document(analyze(full))["ledger"]
     assert whole is not None
     assert (counted_steps(whole), sampled(whole)) == (f"{STEPS - 1} steps", "")
+
+
+def test_a_slow_step_of_the_first_windows_has_its_cause_although_it_enters_no_sum() -> None:
+    steps = 800 * BLOCK_STEPS
+    work = [[60 * MS + (900 * MS if (number, rank) == (30, 1) else 0) for rank in (0, 1)] for number in range(steps)]
+    full = timeline(*lockstep(work, transfer_ns=2 * MS, of=Phase.BACKWARD, all_ns=MS))
+    analysis = analyze(thin(full, run_id="a", halvings=5, first_blocks=FIRST_BLOCKS))
+    assert min(counted(analysis.ledger)) >= EARLY
+    (slow,) = (fault for fault in analysis.faults if fault.kind is FaultKind.SLOW_STEP)
+    assert (slow.step, slow.ranks) == (30, (1,))
+    assert "backward" in slow.evidence

@@ -26,6 +26,7 @@ def long(steps: int) -> Ledger:
             ambiguous_waits={},
             counted=np.ones(steps, dtype=bool),
             light=np.zeros(steps, dtype=bool),
+            detailed=np.ones(steps, dtype=bool),
         )
         for rank in (0, 1)
     )

@@ -46,7 +46,9 @@ class RankLedger:
     counted: Bools
     """True for steps that enter the sums. The first step of a run is the warm-up."""
     light: Bools
-    """True for steps whose length is known but not what it consists of, and for requested ones, which are no sample."""
+    """True for steps whose length is known but not what it consists of, and for those that are no sample."""
+    detailed: Bools
+    """True for steps that all ranks recorded in detail, also if they are no sample."""
     parts: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
     """(Term of a part that is not training, term inside) -> ns: compute, waits and transfers, which it contains."""
     every_step: tuple[str, ...] = EVERY_STEP
@@ -262,6 +264,7 @@ def rank_ledger(
         ),
         counted=~np.isin(numbers, list(excluded.numbers)),
         light=np.isin(numbers, list(excluded.light)),
+        detailed=~np.isin(numbers, list(excluded.unwatched | excluded.dropped)),
         every_step=() if rank.on_device else EVERY_STEP,
         evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
         recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),

@@ -142,7 +142,7 @@ def _growths(rank: RankLedger, number: int, medians_ns: Medians) -> Iterator[_Gr
     at = np.flatnonzero(rank.numbers == number)
     for term, values in rank.terms.items():
         median_ns = medians_ns.get((rank.rank, term))
-        known = len(at) and (rank.counted[at[0]] or term in rank.every_step)
+        known = len(at) and (rank.detailed[at[0]] or term in rank.every_step)
         if values is not None and median_ns is not None and known:
             now_ns = int(values[at[0]])
             yield _Growth(rank=rank.rank, term=term, step=number, now_ns=now_ns, median_ns=median_ns)
