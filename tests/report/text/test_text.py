@@ -249,7 +249,10 @@ def test_the_sampling_is_told_with_what_it_cost() -> None:
         "measured_overhead": {"estimate": 0.002, "low": -0.0012, "high": 0.0051},
     }
     recording = shown(sampled, width=300).partition("RECORDING\n")[2]
-    assert "recorded in detail: 22 of 500 steps, in 2 windows up to step 39; all sums stand on 3 of these" in recording
+    assert (
+        "recorded in detail: 22 of 500 steps, in 2 windows up to step 39; all sums stand on 3 of these, without first"
+        in recording
+    )
     assert "detail changed a step's time by +0.2 % (95 % interval: -0.1 % to +0.5 %)" in recording
 
 

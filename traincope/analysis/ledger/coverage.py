@@ -13,6 +13,8 @@ COMMUNICATION_LEVEL = 1
 """The lowest level at which collectives are recorded."""
 MIN_DRAWN_STEPS = 60
 """Fewest steps of drawn windows that stand for a run without its first windows: enough to name a straggler."""
+LONG = 2.0
+"""Length of a step of the first windows, in medians of the run's steps, above which it enters no sum."""
 
 
 def guessed_steps(timeline: Timeline) -> int:
@@ -40,8 +42,8 @@ class ExcludedSteps:
     requested: frozenset[int] = frozenset()
     """Steps with detail that a person or an anomaly chose: no sample of the run."""
     early: frozenset[int] = frozenset()
-    """Steps of the first windows, which the recorder always takes, if drawn windows are enough without them. A run
-    begins unlike it continues, for example with compilations.
+    """Steps of the first windows, which the recorder always takes, in a run that is recorded in drawn windows: all if
+    these are enough, otherwise long ones. A run begins unlike it continues, for example with compilations.
     """
 
     @property
@@ -63,15 +65,20 @@ def find_excluded_steps(timeline: Timeline) -> ExcludedSteps:
     complete = frozenset(numbers - warm_up - dropped)
     unwatched = _unless_all(undetailed_steps(timeline), among=complete)
     requested = _unless_all(frozenset(timeline.requested_steps), among=complete - unwatched)
-    early = _early_steps(complete - unwatched - requested, unwatched=unwatched)
+    early = _early_steps(timeline, complete - unwatched - requested, unwatched=unwatched)
     return ExcludedSteps(warm_up=warm_up, dropped=dropped, unwatched=unwatched, requested=requested, early=early)
 
 
-def _early_steps(sampled: frozenset[int], *, unwatched: frozenset[int]) -> frozenset[int]:
-    """Return the sampled steps of the first windows, if the other windows are enough but not most of the run."""
+def _early_steps(timeline: Timeline, sampled: frozenset[int], *, unwatched: frozenset[int]) -> frozenset[int]:
+    """Return the sampled steps of the first windows that would count for more than their share of the run."""
     early = frozenset(number for number in sampled if number < FIRST_BLOCKS * BLOCK_STEPS)
-    num_drawn = len(sampled - early)
-    return early if MIN_DRAWN_STEPS <= num_drawn < len(unwatched) else frozenset()
+    if len(sampled) >= len(unwatched):
+        return frozenset()
+    if len(sampled - early) >= MIN_DRAWN_STEPS:
+        return early
+    steps = [step for rank in timeline.ranks for step in rank.steps]
+    long_ns = LONG * float(np.median([step.length_ns for step in steps]))
+    return _unless_all(frozenset(step.number for step in steps if step.length_ns > long_ns) & early, among=sampled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,7 +173,9 @@ def _sampling(recorder: Recorder, ledger: Ledger | None) -> Iterator[Text]:
     detailed = f"{sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
     where = f"in {count(sampling['windows'], 'window')} up to step {sampling['last_sampled']}"
     counted = 0 if ledger is None else max(rank["steps"] for rank in ledger["ranks"])
-    of_them = "these" if counted == sampling["sampled_steps"] else f"{counted:,} of these, without the first windows"
+    of_them = (
+        "these" if counted == sampling["sampled_steps"] else f"{counted:,} of these, without first ones unlike the rest"
+    )
     yield text(f"recorded in detail: {detailed}, {where}; all sums stand on {of_them}")
     overhead = sampling["measured_overhead"]
     if overhead is not None:
