@@ -13,7 +13,7 @@ from traincope.doctor.finding import State
 from traincope.doctor.native import examine_plugin
 from traincope.native.installed import CACHE_VARIABLE
 from traincope.native.nccl import NCCL_VARIABLE, VARIABLE, find_plugin, load_plugin
-from traincope.record.gpu.nccl import NOT_LOADED, other_plugin
+from traincope.record.gpu.nccl import NOTHING, other_plugin
 from traincope.store import read_run
 from traincope.tables.query import run_query, table_of
 from traincope.tables.sources import Sources
@@ -43,10 +43,22 @@ def test_nccl_finds_the_plugin_during_the_run_only(tmp_path: Path) -> None:
 
 @asked
 @needs_plugin
+def test_a_communicator_of_an_earlier_run_is_recorded_in_the_next_one(tmp_path: Path) -> None:
+    with traincope.run(tmp_path / "first", agent=False):
+        communicator = Communicator(nccl=Nccl(6), hash=0xE0, num_ranks=2, rank=1)
+    with traincope.run(tmp_path / "second", agent=False):
+        communicator.enqueue(all_reduce(4, (100, 200)))
+    (row,) = table_of([Sources.at(tmp_path / "second", name="run")], "nccl").to_pylist()
+    assert (row["communicator"], row["communicator_size"], row["sequence"]) == ("00000000000000e0", 2, 4)
+    assert [probe(tmp_path / name) for name in ("first", "second")] == ["on", "on"]
+
+
+@asked
+@needs_plugin
 def test_a_run_in_which_nccl_loads_nothing_says_so(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", agent=False):
         pass
-    assert probe(tmp_path / "run") == NOT_LOADED
+    assert probe(tmp_path / "run") == NOTHING
 
 
 @needs_plugin

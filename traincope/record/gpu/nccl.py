@@ -36,7 +36,7 @@ NET_VARIABLE = "NCCL_NET_PLUGIN"
 CONFIGURATIONS = ("/etc/nccl.conf", "~/.nccl.conf")
 CONFIGURATION_VARIABLE = "NCCL_CONF_FILE"
 STANDARD_DIRECTORIES = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
-NOT_LOADED = "off: NCCL has not loaded it: no communicator began after the run did"
+NOTHING = "off: NCCL gave it nothing; NCCL loads a plugin when the process' first communicator begins, not later"
 
 
 class NcclPlugin:
@@ -49,7 +49,7 @@ class NcclPlugin:
         self._library: PluginLibrary | None = None
         self._writer: ThreadWriter | None = None
         self._path = ""
-        self._loaded_before = self._dropped_before = 0
+        self._seen_before = self._dropped_before = 0
 
     def install(self, recorder: Recorder) -> None:
         """Raises OSError or AttributeError if the plugin cannot be loaded."""
@@ -62,7 +62,7 @@ class NcclPlugin:
         library = self._library = load_plugin(path)
         if self._writer is None:
             self._writer, self._place = recorder.spare_writer(), NativePlace(library, 0)
-        self._loaded_before, self._dropped_before = library.counts[Count.COMMUNICATORS], self._num_dropped(library)
+        self._seen_before, self._dropped_before = self._num_seen(library), self._num_dropped(library)
         self._between_steps()
         library.counts[Count.RECORDING] = 1
         os.environ[NCCL_VARIABLE] = self._path = str(path)
@@ -78,8 +78,8 @@ class NcclPlugin:
         self._count_drops(library)
         if os.environ.get(NCCL_VARIABLE) == self._path:
             del os.environ[NCCL_VARIABLE]
-        if library.counts[Count.COMMUNICATORS] == self._loaded_before:
-            self._recorder.probes[self.name] = NOT_LOADED
+        if self._num_seen(library) == self._seen_before:
+            self._recorder.probes[self.name] = NOTHING
 
     def _between_steps(self) -> None:
         library, writer = self._library, self._writer
@@ -92,6 +92,10 @@ class NcclPlugin:
         dropped = self._num_dropped(library)
         self._recorder.shared.dropped += dropped - self._dropped_before
         self._dropped_before = dropped
+
+    @staticmethod
+    def _num_seen(library: PluginLibrary) -> int:
+        return library.counts[Count.COMMUNICATORS] + library.counts[Count.OPERATIONS]
 
     @staticmethod
     def _num_dropped(library: PluginLibrary) -> int:
