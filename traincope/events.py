@@ -34,7 +34,7 @@ The flags of a COLLECTIVE or STALL contain the `Element` of its message in their
 value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
 phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`; its `tag` is
-a `SamplerTrait`.
+a `SamplerTrait`, and above `WORKERS_SHIFT` the number of the DataLoader's workers.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
 details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,
@@ -133,6 +133,12 @@ class SamplerTrait(IntFlag):
     SHUFFLES = 2
     DIVIDES = 4
     """It gives each rank another part of the data."""
+    STREAM = 8
+    """The dataset is iterable: it has no sampler, and each worker has a copy of it."""
+
+
+WORKERS_SHIFT = 8
+"""Bit of the `tag` of a BATCH from which on it has the number of the DataLoader's workers."""
 
 
 ROLLBACK = "rollback"
@@ -417,5 +423,6 @@ FIELDS = (
 SEND_OPERATIONS = frozenset({"send"})
 RECEIVE_OPERATIONS = frozenset({"recv", "recv_any_source"})
 """Point-to-point operations by side. A sender's record has the destination as `peer`."""
-CARRY_NOTHING = frozenset({"barrier", "monitored_barrier"})
+MONITORED = "monitored_barrier"
+CARRY_NOTHING = frozenset({"barrier", MONITORED})
 """Operations that synchronise without bytes. Other operations without bytes may return at once."""

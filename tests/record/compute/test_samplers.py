@@ -1,4 +1,4 @@
-"""What is recorded of a DataLoader's sampler: whether it shuffles, and whether it gives each rank its part."""
+"""What is recorded of a DataLoader: whether its sampler shuffles or divides the data, and its workers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
-from traincope.events import SamplerTrait
-from traincope.record.compute.data import _sampler_traits
+from traincope.events import WORKERS_SHIFT, SamplerTrait
+from traincope.record.compute.data import _traits
 
 DATA: Any = list(range(8))
-KNOWN, SHUFFLES, DIVIDES = SamplerTrait
+KNOWN, SHUFFLES, DIVIDES, STREAM = SamplerTrait
 
 
 class WithMethod(Sampler[int]):
@@ -36,8 +36,10 @@ class Endless(IterableDataset[int]):
         (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), KNOWN | SHUFFLES | DIVIDES),
         (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0, shuffle=False)), KNOWN | DIVIDES),
         (DataLoader(DATA, sampler=DistributedSampler(DATA, 1, 0)), KNOWN | SHUFFLES),
-        (DataLoader(Endless()), KNOWN),
+        (DataLoader(Endless()), STREAM),
+        (DataLoader(Endless(), batch_size=None), STREAM),
+        (DataLoader(Endless(), num_workers=2), STREAM | 2 << WORKERS_SHIFT),
     ],
 )
-def test_the_traits_of_a_sampler(loader: DataLoader[Any], traits: SamplerTrait) -> None:
-    assert _sampler_traits(iter(loader)) == traits
+def test_the_traits_of_a_sampler(loader: DataLoader[Any], traits: int) -> None:
+    assert _traits(iter(loader)) == traits

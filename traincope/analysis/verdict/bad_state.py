@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
+from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
 from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.recovery import recovery
@@ -71,6 +72,27 @@ def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
         confidence=HIGH if gradients.counted or outside is not None else MEDIUM,
         evidence=evidence,
         advice=advice,
+    )
+
+
+def added_after_reduction(late: LateBackwards | None) -> Iterator[Finding]:
+    """Finding about replicas that drift apart because backwards come after the one that reduces."""
+    if late is None:
+        return
+    last = "the last one" if late.late == 1 else f"the last {late.late}"
+    yield Finding(
+        kind=FindingKind.UNREDUCED_GRADIENTS,
+        confidence=MEDIUM,
+        evidence=(
+            f"replicas drift apart: in all {late.num_steps} steps of the optimizer that show it, DDP reduced gradients "
+            f"in an earlier one of {late.backwards} backwards, and those of {last} before the optimizer are never "
+            "reduced"
+        ),
+        advice=(
+            "Let the last backward before the optimizer reduce, and only the ones before it run in model.no_sync(): "
+            "with i from 0, it is the last one of n if (i + 1) % n == 0. Then restart from a checkpoint that was equal "
+            "on all ranks."
+        ),
     )
 
 

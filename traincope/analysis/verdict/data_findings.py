@@ -1,4 +1,4 @@
-"""Findings about the order of the data: after a restart, from pass to pass, and between ranks."""
+"""Findings about the order of the data: after a restart, from pass to pass, and between workers and ranks."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,10 @@ AFTER_A_RESTART = (
 )
 EVERY_EPOCH = "Call sampler.set_epoch(epoch) before each pass, also before the first one after a restart."
 DIVIDE = "Give the DataLoader a DistributedSampler, or let an IterableDataset yield only the part of its rank."
+DIVIDE_WORKERS = (
+    "In the dataset's __iter__, let each worker yield only its part: torch.utils.data.get_worker_info() has its id and "
+    "their number."
+)
 DIVIDES = "Give each rank its own rank and the number of ranks: the sampler got the same rank on all of them."
 
 
@@ -44,6 +48,18 @@ def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | No
                 "so averaging their gradients adds nothing: the job trains on the data of one rank"
             ),
             advice=DIVIDES if same.divides else DIVIDE,
+        )
+    if fed is not None and fed.once_per_worker is not None:
+        again = fed.once_per_worker
+        yield _finding(
+            everyone,
+            again.ranks,
+            evidence=(
+                f"each batch is fed {again.workers} times in a row ({again.batches:,} different batches were "
+                f"compared), once by each of the {again.workers} workers of the DataLoader: the dataset is iterable, "
+                "and every worker yields all of it"
+            ),
+            advice=DIVIDE_WORKERS,
         )
     if fed is not None and fed.same_order is not None:
         passes = fed.same_order

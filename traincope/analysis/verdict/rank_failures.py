@@ -29,6 +29,7 @@ from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.faults.stream import causes
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.lost_connections import how_left, left_early, lost_connection
+from traincope.analysis.verdict.odd_models import odd_models
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import count, duration, numbers
@@ -229,10 +230,14 @@ def _undecided(firsts: list[Fault]) -> Finding:
 
 def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     """Ranks that raised the same exception at the same line. If most ranks did, the program is the cause, and not a
-    rank: the others may have been ended before they raised it.
+    rank: the others may have been ended before they raised it. A rank is, if the error itself is that its model is not
+    that of the others.
     """
     first = min(firsts, key=lambda end: end.at_ns)
     ranks = tuple(sorted(rank for end in firsts for rank in end.ranks))
+    odd = odd_models({end.ranks[0]: end.message for end in firsts}, timeline.run.info.world_size)
+    if odd:
+        return _other_model(firsts, odd)
     is_program = 2 * len(ranks) > timeline.run.info.world_size
     who = f"all {len(ranks)} ranks" if len(ranks) == timeline.run.info.world_size else numbers(ranks, "rank")
     within = duration(max(end.at_ns for end in firsts) - first.at_ns)
@@ -245,6 +250,27 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
         advice="Read the traceback of one of them: the program raises it on each rank, and none of them is the cause."
         if is_program
         else "Read the traceback of one of them: errors of the other ranks follow from theirs.",
+    )
+
+
+def _other_model(firsts: Sequence[Fault], odd: tuple[int, ...]) -> Finding:
+    """Ranks whose model is not that of most ranks, so that DDP raised on all that compared theirs."""
+    first = min(firsts, key=lambda end: (end.ranks[0] not in odd, end.at_ns))
+    subject, model = (numbers(odd, "rank"), "a model" if len(odd) == 1 else "models")
+    return Finding(
+        kind=FindingKind.FAILED_RANK,
+        ranks=odd,
+        steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
+        confidence=HIGH,
+        evidence=(
+            f"{subject} gave DDP {model} with other parameters than most ranks, so it raised an error on "
+            f"{numbers(tuple(sorted(rank for end in firsts for rank in end.ranks)), 'rank')}; "
+            f"on rank {first.ranks[0]}: {first.what}"
+        ),
+        advice=(
+            f"Find what {subject} {'builds' if len(odd) == 1 else 'build'} or freezes in another way before DDP wraps "
+            "the model: a file, a setting or a folder that other ranks do not have."
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from traincope.analysis.efficiency.utilization import Ratios
 from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
+from traincope.analysis.faults.anomalies.late_backwards import late_backwards
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -33,7 +34,7 @@ from traincope.analysis.replaying.prices import Prices
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
-from traincope.analysis.verdict.bad_state import bad_state, unreduced
+from traincope.analysis.verdict.bad_state import added_after_reduction, bad_state, unreduced
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
 from traincope.analysis.verdict.data_findings import data_findings
@@ -94,6 +95,7 @@ def verdict(
     findings += rank_failures(timeline, faults, hangs, out_of_memory)
     findings += bad_state(timeline, faults, state)
     findings += unreduced(unreduced_gradients(timeline, calls))
+    findings += added_after_reduction(late_backwards(timeline))
     findings += data_findings(timeline, order, fed)
     findings += ended_stops(timeline, over)
     if timeline.run.logbook is not None:

@@ -6,11 +6,20 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from traincope.events import BATCH_READ, BATCHES_END, LOADER, LOADER_WITHOUT_WORKERS, Kind, Phase, SamplerTrait
+from traincope.events import (
+    BATCH_READ,
+    BATCHES_END,
+    LOADER,
+    LOADER_WITHOUT_WORKERS,
+    WORKERS_SHIFT,
+    Kind,
+    Phase,
+    SamplerTrait,
+)
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.instrumentation.torch_private import data_loader_iterator, sampler_of
+from traincope.record.instrumentation.torch_private import data_loader_iterator, reads_a_stream, sampler_of
 from traincope.record.segments.fingerprint import Unread, fingerprint
 from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
@@ -50,7 +59,7 @@ class DataLoading:
         def write(iterator: Any, name: str, value: int) -> None:
             of_iterator = iterators.get(iterator)
             if of_iterator is None:
-                of_iterator = iterators[iterator] = next(new_iterator), _sampler_traits(iterator)
+                of_iterator = iterators[iterator] = next(new_iterator), _traits(iterator)
             number, tag = of_iterator
             now = monotonic_ns()
             recorder.writer().write(
@@ -89,8 +98,18 @@ class DataLoading:
         self._patches.restore()
 
 
+MAX_WORKERS = 1 << 16
+
+
+def _traits(iterator: Any) -> int:
+    """Return bits of `SamplerTrait` of the iterator's sampler, and the number of its workers."""
+    workers = min(_count(iterator, "_num_workers"), MAX_WORKERS)
+    return workers << WORKERS_SHIFT | _sampler_traits(iterator)
+
+
 def _sampler_traits(iterator: Any) -> int:
-    """Return bits of `SamplerTrait` of the iterator's sampler."""
+    if reads_a_stream(iterator):
+        return int(SamplerTrait.STREAM)
     batches, sampler = sampler_of(iterator)
     if sampler is None:
         return 0

@@ -279,6 +279,13 @@ def sampler_of(iterator: Any) -> tuple[Any, Any]:
     return batches, getattr(batches, "sampler", None)
 
 
+def reads_a_stream(iterator: Any) -> bool:
+    """Return whether a DataLoader's iterator reads an iterable dataset, of which each worker has a copy."""
+    from torch.utils.data import dataloader
+
+    return getattr(iterator, "_dataset_kind", None) == dataloader._DatasetKind.Iterable
+
+
 def pipeline_stage() -> Any:
     """Return the class whose chunk methods every pipeline schedule calls."""
     from torch.distributed.pipelining import stage

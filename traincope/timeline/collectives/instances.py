@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.arrays import Bools, Ints, Numbers, chosen, joined
-from traincope.events import OPEN, Flag, Kind
+from traincope.events import MONITORED, OPEN, Flag, Kind
 from traincope.timeline.collectives.channels import Channel, channels_of
 from traincope.timeline.collectives.comparing import clock_errors, highest, leads, lowest
 from traincope.timeline.collectives.elsewhere import Elsewhere, Names, identities
@@ -191,7 +191,9 @@ def match_instances(timeline: Timeline) -> Instances:
     size[number] = parts.group_size
     parts_of = {rank.rank: slice(*bounds) for rank, bounds in zip(timeline.ranks, pairwise(ends), strict=True)}
     place = identities.place
-    shifted = _shifted(parts, number, place, channel=channel, size=size, comparable=_one_count(channels)[channel])
+    messages = groups_with_messages(channels, operations, parts)
+    one_count = np.array([item.group not in messages for item in channels], dtype=bool)
+    shifted = _shifted(parts, number, place, channel=channel, size=size, comparable=one_count[channel])
     consistent = (
         ~_counted_twice(number, parts_of, count=count)
         & (direct | _one_operation(parts, number, count=count))
@@ -228,6 +230,16 @@ def match_instances(timeline: Timeline) -> Instances:
         reduced=reduced,
         identities=identities,
     )
+
+
+def groups_with_messages(channels: Sequence[Channel], operations: Sequence[str], parts: Parts) -> frozenset[str]:
+    """Groups on which torch may count more on one member than on another: it counts sends and receives too.
+
+    gloo makes a monitored barrier of them: the group's first rank exchanges them with each other one.
+    """
+    monitored = [at for at, name in enumerate(operations) if name == MONITORED]
+    of_barriers = np.unique(parts.channel[np.isin(parts.operation_code, monitored)]).tolist()
+    return frozenset({*(item.group for item in channels if item.direct), *(channels[at].group for at in of_barriers)})
 
 
 def _reduced(
@@ -282,15 +294,6 @@ def _shifted(
     differs = np.zeros(int(place.max(initial=-1)) + 1, dtype=bool)
     differs[place[lowest(since, number[known], count) < highest(since, number[known], count)]] = True
     return differs[place]
-
-
-def _one_count(channels: Sequence[Channel]) -> NDArray[np.bool_]:
-    """Mark the channels of groups on which torch counts the same on every member.
-
-    It counts sends and receives too, of which members have different numbers.
-    """
-    with_messages = {item.group for item in channels if item.direct}
-    return np.array([item.group not in with_messages for item in channels], dtype=bool)
 
 
 def _left_open(timeline: Timeline, known: Mapping[Channel, int], identities: Identities) -> Bools:

@@ -1,4 +1,4 @@
-"""Passes in the same order, and ranks with the same batches."""
+"""Passes in the same order, batches that come once per worker, and ranks with the same batches."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,12 @@ import pytest
 
 from tests.timeline.build import Row, group, phase, rank, step, timeline
 from traincope.analysis import Finding, analyze
-from traincope.events import BATCH_READ, BATCHES_END, Kind, Phase, SamplerTrait
+from traincope.events import BATCH_READ, BATCHES_END, WORKERS_SHIFT, Kind, Phase, SamplerTrait
 from traincope.topology import Group
 
 KNOWN, SHUFFLES = SamplerTrait.KNOWN, SamplerTrait.KNOWN | SamplerTrait.SHUFFLES
 DIVIDED = SHUFFLES | SamplerTrait.DIVIDES
+STREAM = SamplerTrait.STREAM | 2 << WORKERS_SHIFT
 FIRST, SECOND = range(1, 11), range(21, 31)
 
 
@@ -55,6 +56,37 @@ def test_equal_passes_of_a_shuffling_sampler_are_found() -> None:
         "2 passes had their 10 batches in the same order, although the sampler shuffles: set_epoch was not called"
     )
     assert "set_epoch(epoch)" in finding.advice
+
+
+def twice(batches: Sequence[int]) -> list[int]:
+    return [batch for batch in batches for _ in range(2)]
+
+
+def test_a_stream_that_each_worker_reads_is_found() -> None:
+    """The workers give in turn. The last batch of the second one was not fetched any more."""
+    (finding,) = found((twice(FIRST)[:-1],), (twice(SECOND),), sampling=STREAM)
+    assert finding.evidence == (
+        "each batch is fed 2 times in a row (9 different batches were compared), once by each of the 2 workers of the "
+        "DataLoader: the dataset is iterable, and every worker yields all of it"
+    )
+    assert "get_worker_info()" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("batches", "sampling"),
+    [
+        (twice(FIRST), KNOWN | 2 << WORKERS_SHIFT),
+        (twice(FIRST), SamplerTrait.STREAM),
+        (twice(FIRST), SamplerTrait.STREAM | 3 << WORKERS_SHIFT),
+        ([*FIRST, *FIRST], STREAM),
+        (twice([1, 2] * 5), STREAM),
+        (twice(range(1, 7)), STREAM),
+        ([*twice(FIRST), *range(51, 61)], STREAM),
+    ],
+)
+def test_batches_that_a_sampler_or_a_stream_repeats_are_no_finding(batches: Sequence[int], sampling: int) -> None:
+    """With a sampler, no workers or three of them, in two passes, of two batches, few, or only at the begin."""
+    assert not found((batches,), ([each + 100 for each in batches],), sampling=sampling)
 
 
 def test_ranks_with_the_same_batches_are_found() -> None:

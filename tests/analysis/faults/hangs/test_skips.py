@@ -15,6 +15,7 @@ MS = 1_000_000
 STEP_NS = 100 * MS
 WINDOWS, LENGTH = (0, 28, 56), 7
 STEPS = 63
+BARRIER = "monitored_barrier"
 EVERY = 2
 """Collectives per step."""
 
@@ -26,12 +27,13 @@ def training(
     issued: Sequence[int] = (),
     left_out: int | None = None,
     early: int = 0,
+    monitored: bool = False,
     ending: str | None = "clean",
 ) -> RankRecords:
     """A rank that issues two all-reduces per step, and `early` more before the first step.
 
     `issued`: how many more or fewer than usual it has issued so far, at each window. `left_out`: the step with detail
-    whose last one it leaves out.
+    whose last one it leaves out. `monitored`: one step with detail has a monitored barrier after its all-reduces.
     """
     rows: list[Row] = []
     for at in range(STEPS):
@@ -43,6 +45,8 @@ def training(
             moved = dict(zip(WINDOWS, issued or (0, 0, 0), strict=True))[window]
             count = 1 + early + at * EVERY + moved if (at, place) == (window, 0) else 0
             rows.append(replace(row, window=window, tag=count))
+            if monitored and (at, place) == (LENGTH - 1, EVERY - 1):
+                rows.append(collective(begin + 10 * MS, begin + 11 * MS, name=BARRIER, sequence=EVERY * LENGTH, at=at))
     return rank(number, *rows, groups=[group("dp", *range(size))], ending=ending)
 
 
@@ -84,3 +88,19 @@ def test_the_last_window_alone_shows_nothing_if_all_ranks_ended_well() -> None:
 
 def test_ranks_that_both_depart_from_the_habit_are_not_named() -> None:
     assert not any(hang.culprits for hang in hangs(training(0, issued=(0, 1, 1)), training(1, issued=(0, -1, -1))))
+
+
+@pytest.mark.parametrize(("more", "culprits"), [(4, []), (8, []), (3, [(0,)]), (-4, [(0,)])])
+def test_monitored_barriers_in_steps_without_detail_name_no_rank(more: int, culprits: list[tuple[int, ...]]) -> None:
+    """In each barrier of four ranks, torch counts six messages on the first rank and two on each other one."""
+    first = training(0, size=4, issued=(0, more, more))
+    others = [training(number, size=4) for number in (1, 2, 3)]
+    assert [hang.culprits for hang in hangs(first, *others)] == culprits
+
+
+@pytest.mark.parametrize("monitored", [False, True])
+def test_a_group_with_monitored_barriers_has_no_common_count(monitored: bool) -> None:
+    """Barriers alone do not explain five collectives more, but torch's counts are not of the same things then."""
+    first = training(0, size=4, issued=(0, 5, 5), monitored=monitored)
+    others = [training(number, size=4, monitored=monitored) for number in (1, 2, 3)]
+    assert [hang.culprits for hang in hangs(first, *others)] == ([] if monitored else [(0,)])

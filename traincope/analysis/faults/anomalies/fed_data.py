@@ -1,4 +1,4 @@
-"""Data of one attempt that is fed in the same order in every pass, or the same on every rank."""
+"""Data of one attempt that is fed in the same order in every pass, once per worker, or the same on every rank."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import Ints
-from traincope.events import SamplerTrait
+from traincope.events import WORKERS_SHIFT, SamplerTrait
 from traincope.store import RankBatches
 from traincope.timeline import Timeline
 from traincope.topology import REPLICA_AXES, SHARD_AXES
@@ -39,9 +39,20 @@ class SameBatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OncePerWorker:
+    """Ranks whose loader workers all give the whole stream, so that each batch is fed once per worker."""
+
+    ranks: tuple[int, ...]
+    workers: int
+    batches: int
+    """Number of different batches of one rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FedData:
     same_order: SameOrder | None
     same_batches: SameBatches | None
+    once_per_worker: OncePerWorker | None
 
 
 def fed_data(timeline: Timeline) -> FedData:
@@ -49,7 +60,36 @@ def fed_data(timeline: Timeline) -> FedData:
     imported = timeline.run.info.imported or not timeline.ranks
     batches = {} if imported else timeline.run.batches(timeline.run.ranks[0].attempt)
     read = {rank: each for rank, each in batches.items() if each.complete and each.unread is None}
-    return FedData(same_order=_same_order(read), same_batches=_same_batches(timeline, read))
+    return FedData(
+        same_order=_same_order(read),
+        same_batches=_same_batches(timeline, read),
+        once_per_worker=_once_per_worker(read),
+    )
+
+
+def _once_per_worker(batches: Mapping[int, RankBatches]) -> OncePerWorker | None:
+    """Only ranks with the same number of workers, whose first iterator of a stream shows it."""
+    repeated = {rank: found for rank, each in batches.items() if (found := _repeated(each)) is not None}
+    if not repeated or len({workers for workers, _ in repeated.values()}) != 1:
+        return None
+    workers, different = repeated[min(repeated)]
+    return OncePerWorker(ranks=tuple(sorted(repeated)), workers=workers, batches=different)
+
+
+def _repeated(batches: RankBatches) -> tuple[int, int] | None:
+    """Return the numbers of workers and of different batches, if each batch comes that often in a row, or None."""
+    of_stream = np.flatnonzero((batches.sampler & SamplerTrait.STREAM).astype(bool))
+    if not len(of_stream):
+        return None
+    own = batches.iterator == batches.iterator[of_stream[0]]
+    workers = int(batches.sampler[of_stream[0]]) >> WORKERS_SHIFT
+    fed = batches.fingerprints[own]
+    if workers < 2 or len(fed) < ENOUGH * workers:
+        return None
+    rows = fed[: len(fed) // workers * workers].reshape(-1, workers)
+    first = rows[:, 0]
+    once = (rows == first[:, None]).all() and len(np.unique(first)) == len(first)
+    return (workers, len(first)) if once and _different(first) else None
 
 
 def _same_order(batches: Mapping[int, RankBatches]) -> SameOrder | None:

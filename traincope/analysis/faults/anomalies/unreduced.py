@@ -59,7 +59,7 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     steps = min((rank.num_steps for rank in calls), default=0)
     if len(calls) < 2 or steps < ENOUGH_STEPS or not all(map(_trains, timeline.ranks)):
         return None
-    by_ddp = all(_of_ddp(rank) for rank in timeline.ranks)
+    by_ddp = all(is_of_ddp(rank) for rank in timeline.ranks)
     gradients = [_gradient_bytes(rank) for rank in timeline.ranks]
     known = None if None in gradients else min(each for each in gradients if each is not None)
     reduced = max(round(_full_bytes(rank.messages) / rank.num_steps) for rank in calls)
@@ -81,15 +81,16 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     return found if LEAST * known < reduced < ALMOST_ALL * known else None
 
 
+def is_of_ddp(rank: RankTimeline) -> bool:
+    """Return whether DDP reduces its gradients, and ranks are replicas and nothing else."""
+    return any(g.axis == DDP_AXIS and g.rule == WRAPPER and len(g.ranks) > 1 for g in rank.groups) and _one_axis(rank)
+
+
 def _trains(rank: RankTimeline) -> bool:
     """Return whether it had backward and optimizer phases, and no pipeline."""
     phases = rank.main["phase"][rank.main["kind"] == Kind.PHASE]
     piped = bool((rank.main["kind"] == Kind.ACTION).any())
     return not piped and all((phases == phase).any() for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
-
-
-def _of_ddp(rank: RankTimeline) -> bool:
-    return any(g.axis == DDP_AXIS and g.rule == WRAPPER and len(g.ranks) > 1 for g in rank.groups) and _one_axis(rank)
 
 
 def _outside_ddp(timeline: Timeline) -> OutsideDDP | None:

@@ -15,6 +15,7 @@ from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, call
 from traincope.analysis.faults.hangs.mismatches import Mismatch
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Channel, Instances, Timeline
+from traincope.timeline.collectives.instances import groups_with_messages
 from traincope.units import numbers
 
 FIRST_STEPS = 3
@@ -108,7 +109,7 @@ def _windows(instances: Instances) -> dict[int, Windows]:
     for channel, window, rank, torch_count, members in zip(*(each[first].tolist() for each in columns), strict=True):
         table[channel][window][rank] = _Seen(torch_count, torch_count + issued[channel, window, rank])
         size[channel] = members
-    with_messages = {channel.group for channel in instances.channels if channel.direct}
+    with_messages = groups_with_messages(instances.channels, instances.operations, parts)
     return {
         channel: {window: windows[window] for window in sorted(windows) if len(windows[window]) == size[channel]}
         for channel, windows in table.items()
@@ -128,8 +129,9 @@ def _skip(timeline: Timeline, instances: Instances, code: int, windows: Windows)
     known = {rank: _known(calls[rank], instances.channels[code], before) for rank in windows[after]}
     since = max(call.step for call in known.values())
     issued = {rank: seen.first - _begun(windows[before][rank], before) for rank, seen in windows[after].items()}
-    if max(issued.values()) - min(issued.values()) > max(after - since, 1):
-        return  # more than one per step: torch counts there what not all members issue, as for a monitored barrier
+    most = max(issued.values()) - min(issued.values())
+    if most > max(after - since, 1) or _by_barriers(issued, next(iter(known.values()))):
+        return  # more than one per step: torch counts there what not all members issue
     usual = _majority(issued)
     if usual is None:
         usual = _habit(instances, code, (before, after), steps=after - since - (not before))
@@ -144,6 +146,17 @@ def _skip(timeline: Timeline, instances: Instances, code: int, windows: Windows)
             between=(since, after),
             reference=f"{others} issued {usual:,} collectives, and {odd}",
         )
+
+
+def _by_barriers(issued: Mapping[int, int], call: Call) -> bool:
+    """Return whether monitored barriers in steps without detail may make the difference: of each of them, the group's
+    first rank receives and sends a message per other rank, and the others send and receive one.
+    """
+    first, *others = call.group.ranks
+    extra = 2 * (len(others) - 1)
+    same = len({issued[rank] for rank in others}) == 1
+    more = issued[first] - issued[others[0]]
+    return same and extra > 0 and more > 0 and more % extra == 0
 
 
 def _begun(seen: _Seen, window: int) -> int:

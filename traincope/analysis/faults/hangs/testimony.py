@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from traincope.analysis.faults.exceptions import ended_threads, exception_of, exit_of
 from traincope.analysis.faults.hangs.hang import Hang
-from traincope.events import Flag, Kind
+from traincope.events import MONITORED, Flag, Kind
 from traincope.store import RankRecords
 from traincope.store.job.communication_errors import ranks_that_failed_to_pass
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import duration, numbers
 
-MONITORED = "monitored_barrier"
 ENDED = "ended its run before"
 
 
