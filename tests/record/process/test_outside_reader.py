@@ -14,12 +14,15 @@ import time
 import traincope
 from traincope.record.session.agent import supervisor_of
 from traincope.store.job.process import children_of_all
+def is_agent(pid):  # not yet, if it is a fork of the shell
+    return b"traincope.cli.commands.agent" in open(f"/proc/{{pid}}/cmdline", "rb").read()
 with traincope.run(sys.argv[1]) as run:
     run.step()
-    while (supervisor := supervisor_of(run.place)) is None or supervisor.pid not in children_of_all():
+    while (supervisor := supervisor_of(run.place)) is None or not any(
+        is_agent(child) for child in children_of_all().get(supervisor.pid, ())
+    ):
         time.sleep(0.01)
-    (agent,) = children_of_all()[supervisor.pid]
-    print(supervisor.pid, b"traincope.cli.commands.agent" in open(f"/proc/{{agent}}/cmdline", "rb").read(), flush=True)
+    print(supervisor.pid, flush=True)
     time.sleep(1.1)  # what a rank does now and then, it does after a second
     run.step()
 """
@@ -41,5 +44,5 @@ def test_every_rank_names_the_parent_of_the_agent_once(tmp_path: Path) -> None:
     )
     (printed,) = set(done.stdout.splitlines())
     named = re.findall(r"prctl\(PR_SET_PTRACER, (\d+)", log.read_text())
-    assert (printed.split()[1], named) == ("True", [printed.split()[0]] * 2)
+    assert named == [printed] * 2
     until(lambda: not agents_of(tmp_path / "run"), "the agent's end")
