@@ -22,6 +22,7 @@ BUBBLES = {4: 1 / 9, 8: 1 / 5}
 """The bubble of 1F1B with two stages, by number of ranks: 8 microbatches with four ranks, 4 with eight."""
 
 
+@pytest.mark.sweep
 def test_the_demo_with_reinforcement_shows_the_parts_of_its_steps(tmp_path: Path) -> None:
     """Rank 1 sleeps 0.1 s in each reward, rank 0 0.02 s: at least."""
     out = tmp_path / "demo"

@@ -116,10 +116,9 @@ USUAL = (
     "pp 1f1b",
     "pp x fsdp",
     "pp x ddp",
-    "fsdp x tp",
     "dp x cp",
-    "pp zb-v x cp",
 )
+"""`test_gradients.py` trains "fsdp x tp" and "pp zb-v x cp"."""
 
 
 @pytest.mark.parametrize("layout", swept(FOUR_RANKS, but=USUAL))

@@ -94,6 +94,7 @@ def test_accumulation_and_recomputation_do_not_change_the_training(
     assert_equal(outcomes, alone[experts], tolerance=FP32)
 
 
+@pytest.mark.sweep
 def test_in_bf16_too(two_ranks: Pool, text: str) -> None:
     """FSDP's experts, gathered and multiplied in bf16, on one rank each or on both."""
     parallel, experts = TWO_RANKS["ep"]

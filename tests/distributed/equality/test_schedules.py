@@ -145,6 +145,7 @@ def test_accumulation_changes_nothing(two_ranks: Pool, text: str, alone: Outcome
     assert_same_training(two_ranks.run(train, config), alone)
 
 
+@pytest.mark.sweep
 def test_in_bf16_too(four_ranks: Pool, text: str) -> None:
     alone = train(deep(text, ParallelConfig(), precision="bf16"))
     outcomes = four_ranks.run(train, deep(text, FOUR_RANKS["zb-v x fsdp"], precision="bf16"))

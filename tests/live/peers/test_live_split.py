@@ -41,14 +41,10 @@ def terms(rows: dict[int, Row], term: str) -> list[int]:
     return [rows[step].terms.get(term, 0) for step in COPIED_STEPS if rows[step].terms]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("names", "ranks", "budget"),
-    [
-        (("a", "b"), 1, ()),
-        pytest.param(("a", "b"), 2, (), marks=pytest.mark.sweep),
-        pytest.param(("a", "b"), 2, (0.005,), marks=pytest.mark.sweep),
-        pytest.param(("a", "b", "c"), 1, (), marks=pytest.mark.sweep),
-    ],
+    [(("a", "b"), 1, ()), (("a", "b"), 2, ()), (("a", "b"), 2, (0.005,)), (("a", "b", "c"), 1, ())],
 )
 def test_live_waits_for_a_late_rank_of_another_host_agree_with_the_report(
     tmp_path: Path, names: tuple[str, ...], ranks: int, budget: tuple[float, ...]
