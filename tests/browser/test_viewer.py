@@ -35,6 +35,11 @@ CUT_OFF = """() => [...document.querySelectorAll("body *")].filter((e) =>
   e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".scroll, .js-plotly-plot")
 ).map((e) => e.outerHTML.slice(0, 120))"""
 """Elements outside the window, except in tables that scroll."""
+NARROW = """() => [...document.querySelectorAll("td")].filter((e) => e.innerText &&
+  e.getBoundingClientRect().width < 5 * Math.min(e.innerText.length, 9)
+).concat([...document.querySelectorAll(".js-plotly-plot .barlayer text")].filter((e) =>
+  e.getBoundingClientRect().right > document.documentElement.clientWidth)).map((e) => e.textContent)"""
+"""On a telephone: cells of few letters a line, and shares that leave the window."""
 WHOLE = """() => [...document.querySelectorAll(".dash-graph")].every((plot) => plot.querySelector(
   ".barlayer .point, .scatterlayer .trace, .hm image, .imagelayer image, .slice"
 ))"""
@@ -102,12 +107,23 @@ def test_every_page_loads_without_complaints_and_shows_the_reports_numbers(
         expect(loaded.page.locator("main")).to_contain_text(MISSING.get((RUNS[run], slug), ""), timeout=QUIET)
         if run in (RUNS.index("demo"), RUNS.index("crashed")):
             loaded.page.wait_for_function(WHOLE, timeout=QUIET)
+    if run == RUNS.index("demo"):
+        on_a_telephone(loaded.page, f"{address}/{{}}?run={run}")
     assert numbers[REPORT] > (100 if run < 3 else 1)
     assert numbers[PLAN] >= 10
     assert (DIFF not in document_of) or numbers[DIFF] >= 20
     assert loaded.complaints == []
     assert loaded.went_to(besides=address) == []
     assert loaded.page.evaluate("window.stolen") is None
+
+
+def on_a_telephone(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for slug in ("ledger", "communication", "memory", "plan", "compare"):
+        page.goto(address.format(slug))
+        expect(page.locator(f"main[data-page={slug}] > *").first).to_be_visible(timeout=QUIET)
+        page.wait_for_load_state("networkidle")
+        assert (page.evaluate(CUT_OFF), page.evaluate(NARROW)) == ([], []), slug
 
 
 def documents(library: Library, run: int) -> Mapping[str, Any]:

@@ -13,6 +13,8 @@ from traincope.report.schema import Finding
 MAX_CHARACTERS = 400
 MAX_SENTENCES = 2_000
 """Characters of the evidence or the advice of a finding."""
+MAX_SHORT = 9
+"""Characters of a table's cell that stay in one line."""
 
 
 def section(title: str, *children: Component | str, note: str = "") -> Component:
@@ -42,12 +44,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_fro
     """A table of texts and components; columns from `numbers_from` on are numbers."""
 
     def cells(row: Sequence[object], kind: Callable[..., Component]) -> list[Component]:
-        kinds = ["number" if at >= numbers_from else "" for at in range(len(row))]
+        kinds = [_kind(cell, is_number=at >= numbers_from) for at, cell in enumerate(row)]
         contents = [cell if isinstance(cell, Component) else plain(str(cell)) for cell in row]
         return [kind(content, className=name) for content, name in zip(contents, kinds, strict=True)]
 
     body = [html.Tr(cells(row, html.Td)) for row in rows]
     return html.Div(html.Table([html.Thead(html.Tr(cells(heads, html.Th))), html.Tbody(body)]), className="scroll")
+
+
+def _kind(cell: object, *, is_number: bool) -> str:
+    if is_number:
+        return "number"
+    return "short" if isinstance(cell, str) and len(cell) <= MAX_SHORT else ""
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Component:

@@ -42,6 +42,7 @@ PIPELINE BUBBLE  23.0 % of step time, theory 20.0 % (1f1b, 4 microbatches)
     stage  schedule  imbalance  jitter  bubble
     0        20.0 %      4.0 %  -1.0 %  23.0 %
     1        20.0 %      4.0 %  -1.0 %  23.0 %
+    negative jitter: less idle time than with each action's median
 
 COMMUNICATION  means per rank and step; times in ms, bus bandwidth in GB/s
     axis, operation  count     bytes  transfer  wait  exposed  GB/s
@@ -101,7 +102,7 @@ def drawn_step() -> Document:
 
 def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
     section = shown(drawn_step()).partition("PIPELINE BUBBLE")[2].partition("\n\n")[0].splitlines()
-    assert section[4:] == [
+    assert section[5:] == [
         "    step 3, the step of median length",
         "    0 F0 F1 ··········B0    B1     34.8 %",
         "    1 ····F0 F1 B0    B1    ······ 34.8 %",

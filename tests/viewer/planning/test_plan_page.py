@@ -33,12 +33,18 @@ class Here:
 
     begun: list["Here"]
     allowed = True
+    looks = 0
 
     def __init__(self, asked: Search) -> None:
         self.asked, self.closed = asked, False
         Here.begun.append(self)
 
+    @property
+    def stage(self) -> str:
+        return f"{Here.looks} layouts fit so far"
+
     def done(self) -> bool:
+        Here.looks += 1
         return Here.allowed
 
     def result(self) -> Outcome:
@@ -50,7 +56,7 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def _nothing_begun() -> None:
-    Here.begun, Here.allowed = [], True
+    Here.begun, Here.allowed, Here.looks = [], True, 0
 
 
 def asked(tmp_path: Any, search: str = ADDRESS, *runs: Path) -> Asked:
@@ -125,8 +131,10 @@ def test_an_impossible_value_is_refused_in_one_sentence(tmp_path: Any, search: s
 
 def test_a_search_is_asked_for_until_it_ends(tmp_path: Any) -> None:
     request, Here.allowed = asked(tmp_path), False
-    assert not plan.is_ended(plan.state(request))
-    assert "Searching" in str(plan.explored(request)[0])
+    first, second = plan.state(request), plan.state(request)
+    assert not plan.is_ended(second)
+    assert first != second, "the page shows each new stage"
+    assert "Searching all layouts: 2 layouts fit so far." in str(plan.explored(request)[0])
     Here.allowed = True
     assert plan.is_ended(plan.state(request))
     assert len(plan.explored(request)) > 5

@@ -37,6 +37,8 @@ TIME_TICKS = {
 AROUND = 2.0
 """Factor of intensity left and right of the operators."""
 HEIGHT = 340
+LEGEND = 120
+"""Pixels of a legend above few bars, on a telephone too."""
 MARKS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY_BLUE, YELLOW, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon")
 
@@ -87,7 +89,7 @@ def _stacked(traces: Sequence[go.Bar], layouts: Mapping[int, Ranked], *, title: 
     names = [named(place, ranked) for place, ranked in layouts.items()]
     return canvas(
         traces,
-        height=height_of(len(layouts), legend_lines=3),
+        height=height_of(len(layouts)) + LEGEND,
         barmode="stack",
         bargap=0.25,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "traceorder": "normal"},

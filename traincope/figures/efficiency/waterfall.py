@@ -15,6 +15,8 @@ MIN_RATIO = 0.0005
 AT_WORK = ("forward", "backward")
 """Terms that remain at the bottom where peak is unknown."""
 IDEAL = "ideal"
+WRITTEN = 56
+"""Pixels to the right of the longest bar for its share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,10 @@ def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figur
     return canvas(
         [trace],
         height=height_of(len(bars)) - 30,
+        margin={"l": 8, "r": WRITTEN, "t": 8, "b": 8},
         showlegend=False,
         bargap=0.25,
-        xaxis={"tickformat": ".0%", "range": [0, 1.09], "title": {"text": "share of step time"}},
+        xaxis={"tickformat": ".0%", "range": [0, 1], "title": {"text": "share of step time"}},
         yaxis=named_rows([bar.name for bar in bars]),
     )
 

@@ -66,8 +66,15 @@ def memory(
         whole = _stage_bytes(shape, layout=layout, policy=policy.with_recompute(Recompute.NONE))
     # torch's first stage has nothing to compute in I, and computes again in W.
     again = {stage: whole[stage] - kept[stage] for stage in kept if stage > 0}
-    ranks = []
-    for rank, moments in _moments_of_ranks(layout.order_name, layout.pipeline).items():
+    schedule, pipeline = layout.order_name, layout.pipeline
+    in_flight, alike = _in_flight_of_ranks(schedule, pipeline), _alike_ranks(shape, schedule, pipeline)
+    ranks: list[RankMemory] = []
+    for rank, moments in _moments_of_ranks(schedule, pipeline).items():
+        activations = _largest(moments, kept, again)
+        if alike[rank] < rank:
+            like = ranks[alike[rank]]
+            ranks.append(replace(like, rank=rank, activations=activations, in_flight=in_flight[rank]))
+            continue
         held = elements(shape, layout=layout, rank=rank)
         ranks.append(
             RankMemory(
@@ -75,12 +82,21 @@ def memory(
                 layers=held_blocks(shape, layout=layout, rank=rank)[0],
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
-                activations=_largest(moments, kept, again),
+                activations=activations,
                 temporary=_temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
-                in_flight=_largest(moments, dict.fromkeys(kept, 1), NOTHING),
+                in_flight=in_flight[rank],
             )
         )
     return tuple(ranks)
+
+
+@lru_cache(maxsize=4096)
+def _alike_ranks(shape: Transformer, schedule: str, pipeline: Shape) -> tuple[int, ...]:
+    """Rank -> the first rank with as many blocks and the same ends. Its parameters are as many."""
+    blocks, last = _blocks_of_ranks(shape, schedule, pipeline), pipeline.stages - 1
+    stages = [SCHEDULES[schedule].placement(rank, pipeline) for rank in range(pipeline.ranks)]
+    kinds = [(held, 0 in on, last in on) for held, on in zip(blocks, stages, strict=True)]
+    return tuple(kinds.index(kind) for kind in kinds)
 
 
 def _stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> dict[int, int]:
@@ -202,6 +218,13 @@ def _moments(order: Order) -> frozenset[Moment]:
             continue
         moments.add(tuple((stage, count, more[stage]) for stage, count in kept.items()))
     return frozenset(moments)
+
+
+@lru_cache(maxsize=4096)
+def _in_flight_of_ranks(schedule: str, shape: Shape) -> tuple[int, ...]:
+    """Rank -> most microbatches that its stages hold at once."""
+    once = dict.fromkeys(range(shape.stages), 1)
+    return tuple(_largest(moments, once, NOTHING) for moments in _moments_of_ranks(schedule, shape).values())
 
 
 @lru_cache(maxsize=4096)

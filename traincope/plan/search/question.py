@@ -13,7 +13,7 @@ from traincope.plan.search.answer import Answer, to_answer
 from traincope.plan.search.clusters import Cluster, find_accelerator
 from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job
 from traincope.plan.search.rates import MeasuredRates
-from traincope.plan.search.search import Found, search
+from traincope.plan.search.search import Found, Report, search
 from traincope.plan.search.space import Wanted
 
 RANK_MTBF_HOURS = RANK_MTBF_SECONDS / HOUR_S
@@ -124,7 +124,13 @@ def _require_positive(site: SiteOptions, names: tuple[str, ...]) -> None:
             raise UsageError(f"--{name.replace('_', '-')} is {value:g}; it must be greater than 0")
 
 
-def find(question: Question, *, engine: bool = False, rates: MeasuredRates | None = None) -> Found:
+def find(
+    question: Question,
+    *,
+    engine: bool = False,
+    rates: MeasuredRates | None = None,
+    report: Report = lambda _: None,
+) -> Found:
     """Search the layouts that the question asks for; `rates` are those of `like`. Raises UsageError as `search`."""
     return search(
         question.shape,
@@ -133,6 +139,7 @@ def find(question: Question, *, engine: bool = False, rates: MeasuredRates | Non
         precision=Precision(),
         wanted=question.wanted(engine=engine),
         best=question.top,
+        report=report,
     )
 
 

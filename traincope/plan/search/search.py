@@ -1,7 +1,7 @@
 """The fastest layouts of a model on a cluster, among all of `space`, by the formulas of `layout`."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -17,6 +17,9 @@ from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.clusters import Cluster
 from traincope.plan.search.space import Rejections, Wanted, layouts, meshes
 from traincope.units import size
+
+Report = Callable[[str], None]
+"""Called with what the search does now, once per mesh and per layout that fits."""
 
 FLASH = ActivationPolicy(flash=True, dropout=False)
 """Activations of current models: flash attention and no dropout."""
@@ -72,6 +75,7 @@ def search(
     wanted: Wanted,
     best: int = 10,
     policies: tuple[ActivationPolicy, ...] = (FLASH, FLASH.with_recompute(Recompute.FULL)),
+    report: Report = lambda _: None,
 ) -> Found:
     """Find the `best` fastest layouts for steps of `batch` sequences.
 
@@ -81,16 +85,14 @@ def search(
     if batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
     machine, rejections, smallest = cluster.machine(), Rejections(), _Smallest()
-    fitting = [
-        each
-        for mesh in meshes(shape, ranks=cluster.gpus, domain=cluster.domain_ranks, wanted=wanted, rejections=rejections)
-        for series in layouts(
-            shape, mesh, batch=batch, wanted=wanted, rejections=rejections, domain=cluster.domain_ranks
-        )
-        for each in _fitting(shape, series, machine, precision, policies, rejections, smallest)
-    ]
+    fitting: list[_Fitting] = []
+    domain = cluster.domain_ranks
+    for mesh in meshes(shape, ranks=cluster.gpus, domain=domain, wanted=wanted, rejections=rejections):
+        report(f"{len(fitting):,} layouts fit so far")
+        for series in layouts(shape, mesh, batch=batch, wanted=wanted, rejections=rejections, domain=domain):
+            fitting += _fitting(shape, series, machine, precision, policies, rejections, smallest)
     return Found(
-        ranked=tuple(_fastest(shape, fitting, machine=machine, precision=precision, best=best)),
+        ranked=tuple(_fastest(shape, fitting, machine=machine, precision=precision, best=best, report=report)),
         num_fitting=len(fitting),
         rejected=rejections.most_common,
         smallest=smallest.found,
@@ -122,7 +124,13 @@ def _fitting(
 
 
 def _fastest(
-    shape: Transformer, fitting: list[_Fitting], *, machine: Machine, precision: Precision, best: int
+    shape: Transformer,
+    fitting: list[_Fitting],
+    *,
+    machine: Machine,
+    precision: Precision,
+    best: int,
+    report: Report,
 ) -> Iterator[Candidate]:
     """Yield the fastest layouts, fastest first.
 
@@ -145,7 +153,8 @@ def _fastest(
         )
         heapq.heappush(heap, (predicted.expected_seconds, next(order), each, predicted, exact))
 
-    for each in fitting:
+    for number, each in enumerate(fitting):
+        report(f"{number:,} of {len(fitting):,} layouts that fit are predicted")
         push(each, least_bubble(shape, layout=each.layout), exact=False)
     while heap and best:
         _, _, each, predicted, exact = heapq.heappop(heap)

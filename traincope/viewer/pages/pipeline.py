@@ -1,11 +1,12 @@
 """Pipeline page: the recorded schedule next to its theory, and the bubble by stage and cause."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dash.development.base_component import Component
 
 from traincope.analysis import Bubble, recorded_schedule, theoretical_schedule
 from traincope.figures.ranks.schedule import fits, pipeline_schedule
+from traincope.report.text.sections.pipeline import negative_jitter
 from traincope.units import count, numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
@@ -28,10 +29,18 @@ def render(asked: Asked) -> Sequence[Component]:
         section(
             "Bubble by stage",
             _stages(asked),
-            note="idle time by cause, summed over ranks and steps; bubble: share of the stage's time",
+            note="; ".join(_notes(asked)),
         ),
         section("Compared with theory", _theory(asked)),
     ]
+
+
+def _notes(asked: Asked) -> Iterator[str]:
+    yield "idle time by cause, summed over ranks and steps"
+    yield "bubble: share of the stage's time"
+    document = asked.document["bubble"]
+    if document is not None and (negative := negative_jitter(document)) is not None:
+        yield negative
 
 
 def _why_not(asked: Asked) -> str:

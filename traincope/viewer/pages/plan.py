@@ -80,12 +80,13 @@ def update(asked: Asked) -> Mapping[str, Mapping[str, object]] | None:
 
 
 def state(asked: Asked) -> list[str]:
-    """What the answer on the page shows: address, theme, and whether its search has ended."""
+    """What the answer on the page shows: address, theme, what its search does, and whether it has ended."""
     try:
-        ended = asked.searches[_search(asked)] is not None
+        search = _search(asked)
+        ended, stage = asked.searches[search] is not None, asked.searches.stage(search)
     except TraincopeError:
-        ended = True
-    return [asked.view.address, asked.theme, ENDED if ended else RUNS]
+        ended, stage = True, ""
+    return [asked.view.address, asked.theme, stage, ENDED if ended else RUNS]
 
 
 def is_ended(state: Sequence[str]) -> bool:
@@ -98,7 +99,8 @@ def explored(asked: Asked) -> Sequence[Component]:
         search = _search(asked)
         outcome = asked.searches[search]
         if outcome is None:
-            return [html.P("Searching all layouts. The answer appears when it is ready.", className="absent")]
+            stage = asked.searches.stage(search) or "the search starts"
+            return [absent(f"Searching all layouts: {stage}. The answer appears when it is ready.")]
         if isinstance(outcome, TraincopeError):
             raise outcome
         return list(_answered(asked, search.question, outcome))
@@ -202,16 +204,12 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
         className="side-by-side",
     )
     yield _schedule(asked, wanted, ranked)
-    limits = _roofline(asked, answer, at, value), _collectives(asked, answer, at, value)
-    yield html.Div(list(limits), className="side-by-side")
-    yield _rejected(answer, value)
-
-
-def _roofline(asked: Asked, answer: Answer, at: int, value: Any) -> Component:
-    ranked = answer["ranked"][at]
-    rows = [_operator(ranked, at, row, value) for row in range(len(ranked["operators"]))]
     note = f"products of one microbatch's forward on one rank of {answer['gpu']}"
-    return section("Roofline", asked.graph(roofline(answer, ranked)), table(OPERATOR_HEADS, rows), note=note)
+    limits = section("Roofline", asked.graph(roofline(answer, ranked)), note=note)
+    yield html.Div([limits, _collectives(asked, answer, at, value)], className="side-by-side")
+    operators = [_operator(ranked, at, row, value) for row in range(len(ranked["operators"]))]
+    yield section("Operators", table(OPERATOR_HEADS, operators), note="of one microbatch's forward on one rank")
+    yield _rejected(answer, value)
 
 
 def _collectives(asked: Asked, answer: Answer, at: int, value: Any) -> Component:

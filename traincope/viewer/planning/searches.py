@@ -13,11 +13,14 @@ from traincope.errors import TraincopeError, UsageError
 from traincope.plan.search.answer import Answer
 from traincope.plan.search.question import Question, answer, find
 from traincope.plan.search.rates import MeasuredRates
+from traincope.plan.search.search import Report
 
 MAX_KEPT, MAX_RUNNING = 64, 3
 """Answers that are kept, and searches at once."""
 LEFT_SECONDS = 5.0
 """An open page asks for its answer several times per second. One that has not asked for so long has moved on."""
+REPORT_SECONDS = 0.25
+"""Least time between two messages of a search."""
 ENDED = "the process that searched was killed, perhaps because memory ran out; narrow the search"
 
 Outcome = Answer | TraincopeError
@@ -32,6 +35,10 @@ class Search(NamedTuple):
 
 class Pending(Protocol):
     """A search that runs."""
+
+    @property
+    def stage(self) -> str:
+        """What it did at the last call of `done`; empty if unknown."""
 
     def done(self) -> bool: ...
 
@@ -49,15 +56,31 @@ class Searching:
         self._process = context.Process(target=_search, args=(asked, child_end), daemon=True)
         self._process.start()
         child_end.close()
+        self._stage = ""
+        self._outcome: Outcome | None = None
+
+    @property
+    def stage(self) -> str:
+        return self._stage
 
     def done(self) -> bool:
-        return self._answer.poll()
+        """Take the messages that have arrived; True once the outcome is among them, or the process has ended."""
+        while self._outcome is None and self._answer.poll():
+            try:
+                message: str | Outcome = self._answer.recv()
+            except EOFError:
+                message = UsageError(ENDED)
+            if isinstance(message, str):
+                self._stage = message
+            else:
+                self._outcome = message
+        return self._outcome is not None
 
     def result(self) -> Outcome:
-        try:
-            outcome: Outcome = self._answer.recv()
-        except EOFError:
-            outcome = UsageError(ENDED)
+        """The outcome, once it is done."""
+        outcome = self._outcome
+        if outcome is None:
+            raise RuntimeError("the search runs")
         self.close()
         return outcome
 
@@ -70,14 +93,27 @@ class Searching:
 
 def _search(asked: Search, answered: Connection) -> None:
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
-        answered.send(outcome_of(asked))
+        answered.send(outcome_of(asked, report=_Reporting(answered.send)))
 
 
-def outcome_of(asked: Search) -> Outcome:
+class _Reporting:
+    """Passes on what a search does, seldom."""
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self._send, self._next = send, 0.0
+
+    def __call__(self, stage: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + REPORT_SECONDS
+            self._send(stage)
+
+
+def outcome_of(asked: Search, *, report: Report = lambda _: None) -> Outcome:
     """The answer, or the error that says why there is none."""
     question, rates = asked
     try:
-        return answer(question, find(question, rates=rates), rates=rates)
+        return answer(question, find(question, rates=rates, report=report), rates=rates)
     except TraincopeError as error:
         return error
 
@@ -113,6 +149,12 @@ class Searches:
             self._running.move_to_end(asked)
             self._asked_at[asked] = self._now()
             return None
+
+    def stage(self, asked: Search) -> str:
+        """What a search does now; empty if it is unknown."""
+        with self._lock:
+            pending = self._running.get(asked)
+            return "" if pending is None else pending.stage
 
     def _end_one(self) -> bool:
         """End the search that was not asked for longest; False if a page asks for each of them."""

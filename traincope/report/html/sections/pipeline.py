@@ -10,7 +10,7 @@ from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Stage
 from traincope.report.text.forms import across_hosts
-from traincope.report.text.sections.pipeline import against_theory
+from traincope.report.text.sections.pipeline import against_theory, negative_jitter
 from traincope.units import numbers
 
 TITLE = "Pipeline"
@@ -24,6 +24,7 @@ def pipeline(source: Source) -> Section:
     bubble = source.document["bubble"]
     if bubble is None:
         return Section(name="pipeline", title=TITLE, missing="No pipeline actions were recorded.")
+    negative = negative_jitter(bubble)
     rows = (_row(source, at, stage) for at, stage in enumerate(bubble["stages"]))
     return Section(
         name="pipeline",
@@ -32,6 +33,7 @@ def pipeline(source: Source) -> Section:
         body=(
             *_drawn(source),
             table("Bubble of each stage, shares of its step time", HEADS, rows, words=(0, 1)),
+            *(() if negative is None else (tag("p", negative),)),
         ),
     )
 

@@ -25,10 +25,19 @@ def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iter
             f"    {', '.join(map(str, [stage['stage'], *stage['others']]))}", *shares, share(stage["fraction_ratio"])
         )
     yield rows
+    if (why := negative_jitter(bubble)) is not None:
+        yield indented([Text(why, style="dim")])
     if bubble["timetable"]:
         apart = across_hosts(clocks)
         title = f"step {bubble['timetable_step']}, the step of median length{',' * bool(apart)}{apart}"
         yield Below(title, recorded(bubble["timetable"]))
+
+
+def negative_jitter(bubble: Bubble) -> str | None:
+    """Explain a negative jitter; None if no stage has one."""
+    if all(stage["jitter_ns"] >= 0 for stage in bubble["stages"]):
+        return None
+    return "negative jitter: less idle time than with each action's median"
 
 
 class Below:
