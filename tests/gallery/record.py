@@ -1,6 +1,6 @@
 """Gallery of injected faults: `python -m tests.gallery.record DIRECTORY [NAME ...]` records them.
 
-Each is a real training of a tiny model on two ranks of this machine. The committed run is a copy without names.
+Each is a real training of a tiny model on two ranks of this machine. The committed run is a copy with other paths.
 """
 
 import os
@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.analysis import FaultKind, FindingKind
-from traincope.store.layout import INJECTED_FILE
+from traincope.events import RECORD_BYTES
+from traincope.store.layout import SEGMENT
+from traincope.store.segments.segments import HEADER_BYTES
 
 ROOT = Path(__file__).parents[2]
 MODEL = "parallel.dp=2 model.layers=2 model.hidden=64 model.heads=2 model.kv_heads=2 model.ffn=128 model.sequence=64"
 TRAINING = "train.steps=16 train.batch=8"
+AGENT = ("agent.log", "rows.jsonl", "standing.json", "tiles")
+LEFT_OUT = (*AGENT, "*.lock", "flight.json", "brief.json", "bell", "*.room")
+"""Files that the report does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +97,10 @@ EXHIBITS = (
 
 
 def record(exhibit: Exhibit, target: Path) -> None:
-    """Train with the fault, and copy the run without names to `target`."""
+    """Train with the fault, and copy the run to `target`."""
     traincope = (sys.executable, "-m", "traincope.cli.main")
     with tempfile.TemporaryDirectory() as directory:
-        run = Path(directory) / "run"
+        run = Path(directory) / exhibit.name
         settings = f"{MODEL} {TRAINING} {exhibit.settings}".split()
         if "checkpoint.every" in exhibit.settings:
             settings.append(f"checkpoint.directory={Path(directory) / 'checkpoints'}")
@@ -105,13 +110,32 @@ def record(exhibit: Exhibit, target: Path) -> None:
         fault = ("--fault", exhibit.fault, "--on-hang", "exit")
         subprocess.run([*traincope, *config, *fault, "--out", str(run)], env=environment, check=False, timeout=500)
         shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([*traincope, "export", str(run), "--redact", "-o", str(target)], check=True)
-        shutil.copy(run / INJECTED_FILE, target)
+        shutil.copytree(run, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        for path in target.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+            if path.suffix == SEGMENT:
+                _trim(path)
+            elif path.is_file():
+                path.write_text(_elsewhere(path.read_text(), directory))
     subprocess.run(
         [*traincope, "report", str(target), "--format", "json", "-o", str(target / "expected.json")], check=True
     )
-    (target / "MADE_BY").write_text(f"make sample-runs (traincope train --fault {exhibit.fault}, exported --redact)\n")
+    (target / "MADE_BY").write_text(f"make sample-runs (traincope train --fault {exhibit.fault}, by tests/gallery)\n")
+
+
+def _trim(segment: Path) -> None:
+    """Remove the room that a killed rank had reserved."""
+    content = segment.read_bytes()
+    records = -(-(len(content.rstrip(b"\0")) - HEADER_BYTES) // RECORD_BYTES)
+    segment.write_bytes(content[: HEADER_BYTES + max(records, 0) * RECORD_BYTES])
+
+
+def _elsewhere(text: str, directory: str) -> str:
+    """The text with the paths of another machine."""
+    paths = {f"{ROOT}/.venv": "/usr/local", str(ROOT): "/opt/traincope", sys.base_prefix: "/usr", directory: "/scratch"}
+    for ours, theirs in paths.items():
+        text = text.replace(ours, theirs)
+    return text.replace("/tmp/", "/scratch/")
 
 
 if __name__ == "__main__":
