@@ -68,7 +68,7 @@ def _verdict(document: Document) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
     cost = None if ledger is None else ledger["cost"]
-    shown = MAX_FINDINGS - (len(faults) > MAX_FAULTS)  # the lines of many faults take the room of a finding
+    shown = MAX_FINDINGS - (len(faults) >= MAX_FAULTS)  # the lines of two faults take the room of a finding
     lines = verdict(findings[:shown], cost=cost, faults=document["faults"])
     yield next(lines)
     yield from fault_lines(faults, since_ns=began_ns(document))
