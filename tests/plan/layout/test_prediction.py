@@ -137,6 +137,22 @@ def test_without_streams_nothing_hides_the_messages_of_shards() -> None:
         assert streams.exposed_seconds < streams.seconds
 
 
+def test_without_streams_nothing_hides_the_messages_of_a_ring() -> None:
+    """Attention hides them on a GPU. The cores of a processor compute, and the ring's gradients are waited for."""
+    streams, none = (
+        next(
+            axis
+            for axis in predict(
+                SMALL, layout=Layout(cp=2), precision=Precision(), policy=ActivationPolicy(), machine=machine
+            ).axes
+            if axis.axis == "cp"
+        )
+        for machine in (MACHINE, replace(MACHINE, streams=False))
+    )
+    assert none.exposed_seconds == none.seconds == streams.seconds
+    assert streams.exposed_seconds < streams.seconds
+
+
 def test_the_expected_step_exposes_what_nothing_hides() -> None:
     """tp's forward sums are exposed; dp's gradients hide behind two thirds of the last of four microbatches."""
     layout = Layout(dp=2, tp=2, microbatches=4, sequence_parallel=False)

@@ -310,8 +310,8 @@ def _facts(
         )
     if not rates.streams:
         yield (
-            "the ranks have no streams, so FSDP's messages are not hidden, and its copies of them take no time, or as "
-            "long as they do: both are computed"
+            "the ranks have no streams, so messages of FSDP, tp and a ring of cp are not hidden; FSDP's copies of its "
+            "messages take no time, or as long as they do: both are computed"
         )
 
 

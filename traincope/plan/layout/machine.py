@@ -72,7 +72,8 @@ class Machine:
     """Rate over the spine, relative to the network's: 0.5 for an oversubscription of 2 : 1."""
 
     streams: bool = True
-    """FSDP's collectives run on streams of their own, next to compute. A CPU has no streams, and waits for each."""
+    """Collectives run on streams of their own, next to compute. A CPU has no streams, and waits for those of tp, FSDP
+    and a ring of cp."""
     host_seconds: float = 0.0
     """Time of a step that is neither compute, nor communication, nor bubble: data, checkpoints, the host."""
 

@@ -23,7 +23,7 @@ What hides what:
                           and the last reduction of a step are exposed (Zhao et al. 2023, arXiv:2304.11277, section 3.3)
 
 Hidden collectives take processors and bandwidth from the kernels, which they delay by `Kernels.contention` of their
-time. Without streams (`Machine.streams`) nothing hides ZeRO 2 and 3.
+time. Without streams (`Machine.streams`) nothing hides tp, the ring and ZeRO 2 and 3.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -322,7 +322,7 @@ class _Hides:
         """Part of the time of an axis that nothing hides."""
         seconds, layout = sum(each.seconds for each in sent), traffic.layout
         if axis == "cp" and layout.cp_method == RING:
-            return max(seconds - self.attention, 0.0)
+            return max(seconds - self.attention, 0.0) if self.streams else seconds
         if axis == "tp":
             return self._of_tensors(sent, traffic)
         if axis != "dp":
