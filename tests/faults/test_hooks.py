@@ -5,19 +5,23 @@ unchanged.
 import functools
 import gc
 import os
+import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import data
 
 import traincope
-from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, train, train_observed
+from tests.faults.victims.trainings import FAULT_STEP, STEPS, Outcome, join_a_group, train, train_observed
 from tests.faults.victims.victims import Victims
 from tests.native.library import python_hooks
 from traincope.events import Flag, Kind, Phase
@@ -25,6 +29,7 @@ from traincope.record import hooks, run
 from traincope.record.probes import INSTALL_ERRORS
 from traincope.record.segments.writer import CollectiveFields, ThreadWriter
 from traincope.store import RankRecords, read_run
+from traincope.store.job.process import OWN_THREAD
 from traincope.timeline import open_run
 
 COLLECTIVES = 2 * 4 * STEPS
@@ -262,3 +267,121 @@ def test_a_missing_private_name_of_torch_disables_only_its_probes(
 
 TORCH_HAS = {"collectives", "waits", "phases", "ddp", "pipeline", "data", "gc", "checkpoints", "memory", "modules"}
 """Return the probes that may be absent only because of the missing name."""
+
+
+class CountedTensor(torch.Tensor):
+    """A tensor that counts what is called with it."""
+
+    calls: ClassVar[Counter[str]] = Counter()
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls[str(getattr(function, "__name__", function))] += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class CountedFunctions(TorchFunctionMode):
+    """A mode that counts what is called in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls[str(getattr(function, "__name__", function))] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def observed(out: str) -> Iterator[None]:
+    with traincope.run(out, level=2, budget=None, agent=False) if out else nullcontext():
+        yield
+
+
+def count_calls(out: str) -> dict[str, dict[str, int]]:
+    """Train with tensors and in a mode that see each call of a function of torch."""
+    join_a_group()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    mode, batch = CountedFunctions(), torch.ones(2, 8)
+    with observed(out):
+        for number in range(2 * STEPS):
+            with mode if number % 2 else nullcontext():
+                model(batch if number % 2 else batch.as_subclass(CountedTensor)).sum().backward()
+                torch.distributed.all_reduce(torch.ones(1) if number % 2 else torch.ones(1).as_subclass(CountedTensor))
+                optimizer.step()
+                optimizer.zero_grad()
+    return {"tensor": dict(CountedTensor.calls), "mode": dict(mode.calls)}
+
+
+def test_function_modes_and_tensors_of_the_training_see_its_own_calls_only(victims: Victims, tmp_path: Path) -> None:
+    bare, recorded = (victims.train(count_calls, out).result for out in ("", str(tmp_path / "run")))
+    assert bare["tensor"]["linear"] == 2 * STEPS
+    assert bare["mode"]["linear"] == 2 * STEPS
+    assert recorded == bare
+
+
+def look_for_threads(out: str) -> dict[str, Any]:
+    """Profile all threads that start from now on, and join those that Python lists."""
+    profiled: set[str] = set()
+    threading.setprofile(lambda frame, _event, _argument: profiled.add(frame.f_code.co_filename))
+    with observed(out):
+        outcome = train()
+        ours = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join()
+    return {"outcome": outcome, "profiled": sorted(profiled), "ours": ours.count(f"{OWN_THREAD}\n")}
+
+
+def test_a_training_that_joins_or_profiles_its_threads_meets_none_of_the_recorder(
+    victims: Victims, bare: Outcome, tmp_path: Path
+) -> None:
+    ended = victims.train(look_for_threads, tmp_path / "run")
+    assert ended.result["ours"] > 0
+    assert (ended.code, ended.result["outcome"], ended.result["profiled"], ended.err) == (0, bare, [], "")
+
+
+def clear_callbacks(out: str) -> Outcome:
+    return train_observed(out, lambda step: gc.callbacks.clear() if step == FAULT_STEP else None)
+
+
+def test_callbacks_that_the_training_clears_are_not_missed(victims: Victims, bare: Outcome, tmp_path: Path) -> None:
+    ended = victims.train(clear_callbacks, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, bare, "")
+
+
+class Preempted(Exception):
+    """An exception of the training's own signal handler."""
+
+
+def be_preempted(out: str) -> dict[str, Any]:
+    """A handler raises just after the recorder has moved to the rank's directory. The training goes on."""
+    replace, arrived = os.replace, []
+
+    def preempt(*_: object) -> None:
+        arrived.append(1)
+        raise Preempted
+
+    def replace_and_signal(source: Any, target: Any) -> None:
+        replace(source, target)
+        if Path(target).is_dir() and not arrived:
+            signal.raise_signal(signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, preempt)
+    os.replace = replace_and_signal
+    model, caught = torch.nn.Linear(2, 1), 0
+    with traincope.run(out, agent=False) as run:
+        for _ in range(STEPS):
+            try:
+                model(torch.ones(1, 2)).sum().backward()
+                run.step()
+            except Preempted:
+                caught += 1
+    return {"arrived": len(arrived), "caught": caught}
+
+
+def test_a_move_that_an_exception_of_the_training_interrupts_is_completed(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.train(be_preempted, tmp_path / "run")
+    assert (ended.code, ended.result, ended.err) == (0, {"arrived": 1, "caught": 1}, "")
+    assert only_rank(tmp_path / "run").info.ending == "clean"

@@ -25,6 +25,7 @@ from traincope.record.compute.causal_masks import HALVED, Square, square_of
 from traincope.record.compute.flop_formulas import FLASH_ATTN, FORMULAS, LIBRARY_FORMULAS
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
+from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import captured_graph_class, compiled_graphs, num_aot_graphs
 from traincope.record.session.recorder import Recorder
@@ -108,12 +109,7 @@ class CapturedGraph:
             with self._set_apart():
                 results.append(count(_interpreter(self._module), args, autocast, grad))
 
-        counting = threading.Thread(
-            target=run,
-            args=(torch.is_grad_enabled(),),
-            name="traincope-flops",
-            daemon=True,
-        )
+        counting = OwnThread(functools.partial(run, torch.is_grad_enabled()))
         counting.start()
         counting.join()
         return results[0]

@@ -53,6 +53,7 @@ from traincope.record.instrumentation.torch_private import (
     hide_from_compiler,
     keys_below,
     running_node,
+    without_functions,
     without_modes,
 )
 from traincope.record.session.recorder import Recorder
@@ -443,10 +444,11 @@ class Flops:
         phase = self._phase()
         if phase not in (Phase.FORWARD, Phase.RECOMPUTE) or not args:
             return
-        implied = implied_flops(module, args[0])
-        if not implied:
-            return
-        seen = self._thread.products > products or self._count_by_weight(module, args[0], result, phase)
+        with without_functions():
+            implied = implied_flops(module, args[0])
+            if not implied:
+                return
+            seen = self._thread.products > products or self._count_by_weight(module, args[0], result, phase)
         if phase is Phase.RECOMPUTE:
             return
         self._count(Phase.FORWARD, Work.IMPLIED, None, implied)

@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from traincope.events import Kind
+from traincope.record.instrumentation.torch_private import without_functions
 
 if TYPE_CHECKING:
     from traincope.record.session.recorder import Recorder
@@ -45,11 +46,12 @@ class Scalars:
         if torch is None or not isinstance(value, torch.Tensor):
             self._write(number, float(value), step=self._recorder.shared.step, at_ns=now)
             return
-        local = _local(value.detach())
-        if local.is_cuda:
-            self._fetch(number, local, at_ns=now)
-        else:
-            self._write(number, float(local), step=self._recorder.shared.step, at_ns=now)
+        with without_functions():
+            local = _local(value.detach())
+            if local.is_cuda:
+                self._fetch(number, local, at_ns=now)
+            else:
+                self._write(number, float(local), step=self._recorder.shared.step, at_ns=now)
 
     def resolve(self) -> None:
         """Write the values that have arrived, in order.

@@ -12,7 +12,7 @@ from typing import Any
 from traincope.events import Kind, Phase
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
-from traincope.record.instrumentation.torch_private import hide_from_compiler
+from traincope.record.instrumentation.torch_private import hide_from_compiler, without_functions
 from traincope.record.segments.slots import Slot, end, end_abandoned
 from traincope.record.session.recorder import Recorder
 
@@ -88,9 +88,10 @@ class Modules:
         end(slot)
         number = self._blocks[id(module)][1]
         self._open.pop(number, None)
-        tensor = _first_tensor(result)
-        if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
-            tensor.register_hook(self._reached(number))
+        with without_functions():
+            tensor = _first_tensor(result)
+            if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
+                tensor.register_hook(self._reached(number))
 
     def _reached(self, number: int) -> Callable[[Any], None]:
         """Return a hook for the gradient of a block's output: its backward begins, and that of the next block has

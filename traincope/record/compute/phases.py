@@ -267,10 +267,10 @@ class Phases:
                     return self._call_impl(*args, **kwargs) if compiled is None else compiled(*args, **kwargs)
                 return original(self, *args, **kwargs)
             slot, raised, result, begun = None, True, None, []
-            if is_root:
-                slot = begin(self)
-                thread.forward = 1
             try:
+                if is_root:
+                    slot = begin(self)
+                    thread.forward = 1
                 observers = phases.module_calls  # read after `begin`, which may begin a counted step
                 for observer in observers:
                     begun.append(observer.begins(self, is_root))
@@ -284,12 +284,16 @@ class Phases:
             finally:
                 if is_root:
                     thread.forward = 0
-                while begun:
-                    of_observer = begun.pop()
-                    if of_observer is not None:
-                        observers[len(begun)].ended(of_observer, self, args, result)
-                if slot is not None:
-                    finish(slot, raised)
+                    if slot is None:  # an exception of the training may have come before the slot
+                        meter.interrupted_ns = monotonic_ns()
+                try:
+                    while begun:
+                        of_observer = begun.pop()
+                        if of_observer is not None:
+                            observers[len(begun)].ended(of_observer, self, args, result)
+                finally:  # an exception of the training may come above, too
+                    if slot is not None:
+                        finish(slot, raised)
 
         self._patches.replace(Module, "__call__", __call__)
         self._show_to_profiler(Module)

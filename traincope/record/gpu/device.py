@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from traincope.events import EMPTY_NS, MAX_LATENCY_NS, NO_PEER, NOT_MARKED, Flag, Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
+from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.torch_private import plain_event, raw_stream_reader
 from traincope.record.session.environment import current_gpu_is_in_use
 from traincope.record.session.recorder import Recorder
@@ -178,14 +179,13 @@ class DeviceMarks:
         self.extend_action = guard(self._extend_action)
         """Mark the end of the latest action anew."""
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traincope-device", daemon=True)
+        self._thread = OwnThread(self._run)
 
     def stop(self) -> None:
         """Resolve the brackets that are complete now. The others are dropped and counted."""
         self._off = True
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=STOP_SECONDS)
+        self._thread.join(STOP_SECONDS)
         self._recorder.stalls_unmeasured += len(self._waiting)
         self._waiting.clear()
         self._phases.clear()

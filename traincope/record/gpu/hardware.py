@@ -22,6 +22,7 @@ from traincope.record.gpu.measures import EccErrors, GpuReading, GpuSamples, Mea
 from traincope.record.gpu.nvml import LIBRARY, Gpu, Refusal, has_driver, load
 from traincope.record.gpu.xids import meaning
 from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.session.environment import gpu_in_use
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import name_this_thread
@@ -122,7 +123,7 @@ class _Watch:
         self._event_counts: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._abandoned = False
-        self._thread = threading.Thread(target=self._run, name="traincope-hardware", daemon=True)
+        self._thread = OwnThread(self._run)
         self.state = "on"
         """The probe's state."""
 
@@ -132,8 +133,7 @@ class _Watch:
     def stop(self) -> None:
         """Stop after a last poll: its cause may be what ended the training."""
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=JOIN_SECONDS)
+        self._thread.join(JOIN_SECONDS)
         self._abandoned = True
 
     def _run(self) -> None:

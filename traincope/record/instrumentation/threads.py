@@ -20,8 +20,7 @@ WAITING_FUNCTIONS = frozenset(
     }
 )
 HARMLESS_OWNERS = (
-    "traincope.record.gpu",
-    "traincope.record.process",
+    "traincope.record.instrumentation.own_threads",
     "torch.utils.data._utils.pin_memory",
     "torch._inductor.compile_worker",
 )

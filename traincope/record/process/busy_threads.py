@@ -24,8 +24,6 @@ INTERVAL_NS = 500_000_000
 MAX_THREADS = 64
 """Threads that are read."""
 MAX_EVENTS = 64
-OWN = "traincope"
-"""Begin of the names of our threads."""
 
 
 class BusyThreads:
@@ -67,8 +65,7 @@ class BusyThreads:
         busy = {number: active_ns - before[number] for number, active_ns in self._active_ns.items() if number in before}
         for number, busy_ns in busy.items():
             thread = threads[number]
-            is_other = number != threading.get_native_id() and not thread.name.startswith(OWN)
-            if is_other and busy_ns >= SHARE * passed_ns:
+            if number != threading.get_native_id() and busy_ns >= SHARE * passed_ns:
                 self._events_left -= 1
                 details = {"thread": thread.name, "runs": _function_of(thread), "busy_ns": busy_ns, "of_ns": passed_ns}
                 self._recorder.event(BUSY_THREAD, details)

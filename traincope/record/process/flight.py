@@ -21,6 +21,7 @@ from pathlib import Path
 from traincope.private_files import held, open_regular
 from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.torch_private import flight_recorder, group_ranks
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.bell import Bell, take
@@ -43,7 +44,7 @@ class FlightRecorder:
     level = 0
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._pid = 0
         self._ends = False
         self._writing = threading.Lock()
@@ -54,7 +55,7 @@ class FlightRecorder:
         self._recorder, self._dump, self._pid = recorder, flight_recorder(), os.getpid()
         self._bell = Bell(recorder.directory / BELL_FILE)
         _installed.add(self)
-        self._thread = threading.Thread(target=self._run, name="traincope-flight", daemon=True)
+        self._thread = OwnThread(guard(self._serve))
         self._thread.start()
 
     def remove(self) -> None:
@@ -85,9 +86,6 @@ class FlightRecorder:
             if not entry.get("is_p2p")
         }
         self._recorder.issued_collectives = counts
-
-    def _run(self) -> None:
-        guard(self._serve)()  # `instrumentation.threads` knows a thread of ours by the module that it begins in
 
     def _serve(self) -> None:
         name_this_thread()

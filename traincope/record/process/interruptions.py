@@ -52,7 +52,8 @@ class GarbageCollection:
         gc.callbacks.append(self._callback)
 
     def remove(self) -> None:
-        gc.callbacks.remove(self._callback)
+        if self._callback in gc.callbacks:  # the training may have cleared them
+            gc.callbacks.remove(self._callback)
         self._interruption.abandon()
 
     def _collected(self, moment: str, _: dict[str, int]) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from traincope.events import EARLY_STEPS
 from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import name_this_thread
@@ -118,7 +119,7 @@ class _Sampler:
         self._asked_ns: int | None = None
         """Time of the request that the main thread has not answered."""
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traincope stack samples", daemon=True)
+        self._thread = OwnThread(self._run)
         self.answer = guard(self._sample)
 
     def start(self) -> None:

@@ -376,7 +376,9 @@ class Recorder:
             self._displaced = True
             _remove_empty(place.directory, place.directory.parent, place.run)
             raise
-        self.directory = self.shared.directory = place.directory
+        finally:  # an exception of the training may arrive here; the next call then completes the move
+            if not self._displaced and not self.directory.exists():
+                self.directory = self.shared.directory = place.directory
         for file in self._side_files:
             file.path = place.directory / file.path.name
         self.place = place

@@ -30,7 +30,7 @@ class TensorBytes:
         """Count now. A set of tensors that is the same as at the last count is not counted again."""
         from torch import no_grad
 
-        with no_grad(), without_functions():
+        with without_functions(), no_grad():
             modules = list({id(module): module for root in self._modules for module in root.modules()}.values())
             parameters, gradients, gathered = _of_modules(modules)
             states = list(_of_optimizers(self._optimizers))
