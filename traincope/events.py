@@ -242,6 +242,8 @@ class MemoryMeasure(StrEnum):
     RESIDENT = "resident"
     """Memory of the process on the host. It stands for the total on a rank without a GPU."""
     PEAK_RESIDENT = "peak resident"
+    LOADER_WORKERS = "loader workers"
+    """Resident memory of the workers of the rank's DataLoaders. Pages that they share with the rank count too."""
     ALLOCATED = "allocated"
     """Bytes of live tensors in torch's allocator on the GPU."""
     RESERVED = "reserved"

@@ -70,6 +70,22 @@ def test_memory_that_grows_with_every_step_is_a_leak_and_a_finding() -> None:
     assert finding.evidence == "resident memory grows steadily, on rank 1 by 25.0 MiB per 100 steps to 129.8 MiB"
 
 
+def test_workers_that_keep_what_they_read_are_a_finding_of_their_own() -> None:
+    """The workers of rank 1 grow by 1 MiB in each of 120 steps; its own memory stays."""
+    rows = [
+        look(size, 10 * at, measure=measure, at=at)
+        for at in range(120)
+        for measure, size in (("resident", 100 * MIB), ("loader workers", (300 + at) * MIB))
+    ]
+    leaking = rank(1, step(0, 0, 100), phase(Phase.FORWARD, 0, 100), *rows)
+    (finding,) = analyze(timeline(grown(0, [100 * MIB] * 120), leaking)).verdict
+    assert (finding.kind, finding.ranks) == ("memory_growth", (1,))
+    assert finding.evidence == (
+        "memory of the loader workers grows steadily, on rank 1 by 100.0 MiB per 100 steps to 419.0 MiB"
+    )
+    assert "Let the Dataset keep no sample" in finding.advice
+
+
 def test_too_few_steps_have_no_slope() -> None:
     (use,) = memory(timeline(grown(0, [MIB * at for at in range(80)])))
     assert (use.growth_bytes_per_step, use.leak) == (None, None)

@@ -12,8 +12,10 @@ from traincope.arrays import Ints, chosen
 from traincope.events import NO_STEP, Kind, MemoryMeasure, Phase
 from traincope.timeline import RankTimeline, Timeline
 
-GROWING = (MemoryMeasure.RESIDENT, MemoryMeasure.ALLOCATED)
+GROWING = (MemoryMeasure.RESIDENT, MemoryMeasure.ALLOCATED, MemoryMeasure.LOADER_WORKERS)
 """Measures that fall when memory is released: only these can show a leak."""
+OF_HOST = (MemoryMeasure.RESIDENT, MemoryMeasure.LOADER_WORKERS)
+"""Those that the ranks of a host have of one memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def _exhausted_at(use: MemoryUse, uses: list[MemoryUse], timeline: Timeline) -> 
     """On a host, the growing ranks share its memory. Each GPU has its own."""
     hosts = {rank.rank: rank.info.host for rank in timeline.run.ranks}
     device = next(rank.info.device for rank in timeline.run.ranks if rank.rank == use.rank)
-    of_host = use.measure == MemoryMeasure.RESIDENT
+    of_host = use.measure in OF_HOST
     limit = device.get("memory_bytes" if of_host else "gpu_memory_bytes")
     if not use.leak or not isinstance(limit, int):
         return None

@@ -6,12 +6,17 @@ from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.memory.census import GrownTensors
 from traincope.analysis.memory.uses import MemoryUse
 from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.events import MemoryMeasure
 from traincope.units import count, duration, size
 
 RELEASE = "Release tensors kept from step to step: sum losses with .item(), and empty lists and caches."
 DETACH = (
     "Keep no tensor with its graph from step to step: keep loss.item() or loss.detach(), which frees what the graph of "
     "its step holds."
+)
+FORGET = (
+    "Let the Dataset keep no sample that a worker has read: each worker has its own copy, which grows until it ends. "
+    "Without persistent_workers, new workers start in each epoch."
 )
 SPAN_STEPS = 100
 """Number of steps for which the growth is given."""
@@ -37,7 +42,9 @@ def memory_growth(uses: Sequence[MemoryUse], grown: Sequence[GrownTensors] = ())
 def _growing(leaks: Sequence[MemoryUse], grown: Sequence[GrownTensors]) -> Finding:
     """Build the finding of one measure; `leaks` has one entry per rank, the fastest first."""
     ranks = tuple(sorted({use.rank for use in leaks}))
-    seen = [each for each in grown if each.rank in ranks]
+    of_workers = leaks[0].measure == MemoryMeasure.LOADER_WORKERS
+    subject = "memory of the loader workers" if of_workers else f"{leaks[0].measure} memory"
+    seen = [each for each in grown if each.rank in ranks and not of_workers]
     named = [f"on rank {use.rank} by {_growth(use)} to {size(use.last_bytes)}" for use in leaks[:MAX_NAMED]]
     more = [f"and on {count(len(ranks) - MAX_NAMED, 'more rank')}"] if len(ranks) > MAX_NAMED else []
     ends = [(use.exhausted_in_ns, use.exhausted_at_step) for use in leaks if use.exhausted_in_ns is not None]
@@ -50,10 +57,8 @@ def _growing(leaks: Sequence[MemoryUse], grown: Sequence[GrownTensors]) -> Findi
         kind=FindingKind.MEMORY_GROWTH,
         ranks=ranks,
         confidence=HIGH if {each.rank for each in seen} == set(ranks) else MEDIUM,
-        evidence="; ".join(
-            [f"{leaks[0].measure} memory grows steadily, " + ", ".join([*named, *more]), *exhausted, *census]
-        ),
-        advice=DETACH if any(each.has_graph for each in seen) else RELEASE,
+        evidence="; ".join([f"{subject} grows steadily, " + ", ".join([*named, *more]), *exhausted, *census]),
+        advice=FORGET if of_workers else DETACH if any(each.has_graph for each in seen) else RELEASE,
     )
 
 

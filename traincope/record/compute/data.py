@@ -59,6 +59,7 @@ class DataLoading:
         def write(iterator: Any, name: str, value: int) -> None:
             of_iterator = iterators.get(iterator)
             if of_iterator is None:
+                phases.loaders.add(iterator)
                 of_iterator = iterators[iterator] = next(new_iterator), _traits(iterator)
             number, tag = of_iterator
             now = monotonic_ns()

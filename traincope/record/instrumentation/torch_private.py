@@ -279,6 +279,11 @@ def sampler_of(iterator: Any) -> tuple[Any, Any]:
     return batches, getattr(batches, "sampler", None)
 
 
+def loader_workers(iterator: Any) -> list[int]:
+    """Return the process ids of the workers of a DataLoader's iterator; empty without workers."""
+    return [worker.pid for worker in getattr(iterator, "_workers", ()) if worker.pid is not None]
+
+
 def reads_a_stream(iterator: Any) -> bool:
     """Return whether a DataLoader's iterator reads an iterable dataset, of which each worker has a copy."""
     from torch.utils.data import dataloader

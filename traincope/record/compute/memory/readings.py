@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
-from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, HELD, Kind, Phase
+from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, HELD, Kind, MemoryMeasure, Phase
 from traincope.record.compute.memory.census import Census
+from traincope.record.compute.memory.loader_workers import LoaderWorkers
 from traincope.record.compute.memory.tensors import Sums, TensorBytes
 from traincope.record.compute.memory.totals import Totals, totals_of
 from traincope.record.compute.phases import Phases
@@ -39,6 +40,8 @@ class Memory:
         self._total_numbers: tuple[int, ...] = ()
         """Numbers of the names of the totals."""
         self._held_numbers: tuple[int, ...] = ()
+        self._workers_number = 0
+        self._workers = LoaderWorkers(phases.loaders)
         self._totals: Totals | None = None
         """None while nothing is read. A thread that still reads keeps its own reference."""
         self._read_ns = 0
@@ -56,6 +59,7 @@ class Memory:
         totals = totals_of(torch.cuda, resets_peaks=recorder.resets_memory_peaks)
         self._total_numbers = tuple(map(recorder.names.intern, totals.measures))
         self._held_numbers = tuple(map(recorder.names.intern, HELD))
+        self._workers_number = recorder.names.intern(MemoryMeasure.LOADER_WORKERS)
         phases = self._phases
         tensors = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type)
         self._count = guard(tensors.count)  # the tensors may be of the training's own classes
@@ -114,4 +118,7 @@ class Memory:
         self._read_ns = now
         for number, num_bytes in zip(self._total_numbers, totals.read(), strict=True):
             writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
+        of_workers = self._workers.read() if phase is Phase.NONE else None
+        if of_workers is not None:
+            writer.write(Kind.MEMORY, now, now, phase, self._workers_number, value=of_workers)
         return now
