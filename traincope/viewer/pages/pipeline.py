@@ -39,7 +39,7 @@ def _notes(asked: Asked) -> Iterator[str]:
     yield "idle time by cause, summed over ranks and steps"
     yield "bubble: share of the stage's time"
     document = asked.document["bubble"]
-    if document is not None and (negative := negative_jitter(document)) is not None:
+    if document is not None and (negative := negative_jitter(document, shown_ratio=0.0)) is not None:
         yield negative
 
 

@@ -12,6 +12,9 @@ from traincope.report.text.sections.counted_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
 from traincope.units import count, share
 
+SHOWN_RATIO = 0.0005
+"""Smallest share that is shown as more than 0.0 %."""
+
 
 def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iterator[RenderableType]:
     """One row per stage with shares of its step time; below, a drawing of the step of median length."""
@@ -33,9 +36,9 @@ def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: list[RankClock]) -> Iter
         yield Below(title, recorded(bubble["timetable"]))
 
 
-def negative_jitter(bubble: Bubble) -> str | None:
-    """Explain a negative jitter; None if no stage has one."""
-    if all(stage["jitter_ns"] >= 0 for stage in bubble["stages"]):
+def negative_jitter(bubble: Bubble, *, shown_ratio: float = SHOWN_RATIO) -> str | None:
+    """Explain a negative jitter; None if no stage has one of at least `shown_ratio` of its time."""
+    if all(stage["jitter_ns"] >= -shown_ratio * stage["wall_ns"] for stage in bubble["stages"]):
         return None
     return "negative jitter: less idle time than with each action's median"
 
