@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, TimeoutError
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, TimeoutError
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -18,6 +18,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+BLANK = "about:blank"
 PATIENCE_MS = 120_000
 """Timeout on a busy machine; no test measures it."""
 ATTEMPTS = 10
@@ -27,7 +28,7 @@ MENU_MS = 5_000
 """Time in which an open menu lets an option be clicked."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True)  # not frozen: Playwright keeps its wrappers of the methods here
 class Visit:
     """One page and its messages since it was opened."""
 
@@ -41,35 +42,50 @@ class Visit:
         """Requests that do not begin with `besides`, without the page's own data and blob URLs."""
         return [url for url in self.requests if not url.startswith((besides, "data:", "blob:"))]
 
+    def heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def raised(self, error: Error) -> None:
+        self.complaints.append(f"uncaught: {error}")
+
+    def requested(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+    def failed(self, request: Request) -> None:
+        self.complaints.append(f"failed: {request.url}: {request.failure}")
+
 
 def open_page(browser: Browser, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> Visit:
-    """Open `url` and wait for its `load` event. All pages share a cache, or each would compile the libraries again."""
+    """Open `url` in a free tab, and wait for its `load` event.
+
+    All tabs share a cache, and a tab keeps what it has compiled: a visit need not compile the libraries again.
+    """
     context = browser.contexts[0] if browser.contexts else browser.new_context()
     context.set_default_timeout(PATIENCE_MS)
-    visit = Visit(page=context.new_page())
-    visit.page.set_viewport_size({"width": width, "height": height})
-    visit.page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
-    visit.page.on("console", lambda message: _heard(visit, message))
-    visit.page.on("pageerror", lambda error: visit.complaints.append(f"uncaught: {error}"))
-    visit.page.on("request", lambda request: visit.requests.append(request.url))
-    visit.page.on("requestfailed", lambda request: visit.complaints.append(_failed(request)))
-    visit.page.goto(url)
+    page = next((page for page in context.pages if page.url == BLANK), None) or context.new_page()
+    visit = Visit(page=page)
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(media="null", color_scheme="dark" if dark else "light", reduced_motion="reduce")
+    page.on("console", visit.heard)
+    page.on("pageerror", visit.raised)
+    page.on("request", visit.requested)
+    page.on("requestfailed", visit.failed)
+    page.goto(url)
     return visit
 
 
 def close(visit: Visit) -> None:
-    """Close the page, and forget what it stored in the browser."""
-    visit.page.evaluate("localStorage.clear()")
-    visit.page.close()
-
-
-def _heard(visit: Visit, message: ConsoleMessage) -> None:
-    if message.type in ("error", "warning"):
-        visit.complaints.append(f"{message.type}: {message.text}")
-
-
-def _failed(request: Request) -> str:
-    return f"failed: {request.url}: {request.failure}"
+    """Free the tab, and forget what the page stored in the browser."""
+    page = visit.page
+    page.remove_listener("console", visit.heard)
+    page.remove_listener("pageerror", visit.raised)
+    page.remove_listener("request", visit.requested)
+    page.remove_listener("requestfailed", visit.failed)
+    page.unroute_all()
+    page.evaluate("localStorage.clear(), sessionStorage.clear()")
+    page.mouse.move(0, 0)
+    page.goto(BLANK)
 
 
 def drag(plot: Locator, begin: float, end: float, *, until: str) -> None:
