@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -217,3 +218,19 @@ def test_a_schedule_that_cannot_have_a_size_shows_its_requirement(capsys: pytest
 )
 def test_an_impossible_pipeline_is_one_sentence(capsys: pytest.CaptureFixture[str], words: str, sentence: str) -> None:
     assert outcome(capsys, *shlex.split(words)) == f"2: traincope plan: {sentence}\n"
+
+
+@pytest.mark.parametrize(("degree", "is_rejected"), [(1, True), (8, False)])
+def test_a_plan_that_does_not_fit_has_no_predicted_mfu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], degree: int, *, is_rejected: bool
+) -> None:
+    """Llama 3 8B with whole weights and optimizer on each GPU needs over 72 GiB."""
+    plan = tmp_path / "train.toml"
+    plan.write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+        f"[parallelism]\ndata_parallel_shard_degree = {degree}\ndata_parallel_replicate_degree = {8 // degree}\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["plan", "check", str(plan), "--gpu", "h100", "--gpus", "8"])
+    printed = capsys.readouterr().out
+    assert ("does-not-fit" in printed, "predicted MFU" in printed) == (is_rejected, not is_rejected)

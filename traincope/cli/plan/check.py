@@ -57,7 +57,7 @@ class Answer(TypedDict):
     gpu: str
     gpus: int
     mfu: float | None
-    """Predicted MFU of the plan; null if it leaves its model or layout open."""
+    """Predicted MFU of the plan; null if it leaves its model or layout open, or breaks a rule of severity `error`."""
     step_seconds: float | None
     num_rules: int
     broken: list[Broken]
@@ -207,7 +207,8 @@ def _lost_money(lost: float | None, site: Site) -> float | None:
 
 
 def _answer(path: Path, plan: TrainingPlan, site: Site, broken: list[Broken]) -> Answer:
-    prediction = site.prediction
+    is_rejected = any(each["severity"] == Severity.ERROR.value for each in broken)
+    prediction = None if is_rejected else site.prediction
     return Answer(
         plan=str(path),
         framework=plan.framework,
