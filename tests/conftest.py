@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from functools import cache
 from multiprocessing.util import Finalize
@@ -18,7 +17,6 @@ from tests import leftovers
 from tests.cli.forked import SERVER
 from tests.distributed.ranks.pool import Pool
 from tests.faults.victims.victims import Victims
-from tests.forks import Workers
 from tests.processes import starts_processes
 from tests.seeds import VARIABLE
 
@@ -50,21 +48,24 @@ def group(file: Path) -> str:
     return POOLS if "import Pool" in file.read_text() else str(file.parent.relative_to(HERE))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Let workers run the tests. None, if there are none or the collection failed, leaves all to pytest."""
-    count = session.config.getoption("workers")
-    if not count or session.testsfailed or session.config.option.collectonly:
-        return None
-    groups = defaultdict(list)
-    for item in session.items:
-        groups[group(item.path)].append(item)
-    Workers(session, list(groups.values())).run(count)
-    return True
+if importlib.util.find_spec("xdist"):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        """Gives a whole group to one worker.
+
+        The mark `xdist_group` would do for the pools, but pytest-xdist 3.8 ignores it under pytest 9.2.
+        """
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group(self.config.rootpath / nodeid.partition("::")[0])
+
+    def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+        return Groups(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the pools: groups begin in this order, and none takes longer.
+    """Begin with the pools, because pytest-xdist distributes groups in this order, and none takes longer.
 
     The folders at the end of the alphabet take a few seconds each: all workers end together.
     """
@@ -81,7 +82,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-processes", action="store_true", help="leave out the files whose tests start processes")
-    parser.addoption("--workers", type=int, default=0, help="run the tests in so many forks of this process")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -89,13 +89,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and starts_processes(collection_path) else None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Give all processes of the tests one directory for their temporary files: killed ones leave theirs behind."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` of failed tests stays
-    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-")
-    os.chmod(tempfile.tempdir, 0o1777)  # like /tmp: some tests are those of an ordinary user
-    options = {"ignore_errors": True}
-    Finalize(None, shutil.rmtree, (tempfile.tempdir,), options, exitpriority=AFTER_MULTIPROCESSING)
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # `tmp_path` of failed tests stays
+        tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="tests-")
+        os.chmod(tempfile.tempdir, 0o1777)  # like /tmp: some tests are those of an ordinary user
+        options = {"ignore_errors": True}
+        Finalize(None, shutil.rmtree, (tempfile.tempdir,), options, exitpriority=AFTER_MULTIPROCESSING)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,7 +118,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Let the collector run between tests only, and give this process back its umask.
 
-    The collector runs on any thread, and a test that records would find its records there.
+    The collector runs on any thread, pytest-xdist's included, and a test that records would find its records there.
     A command narrows the umask as if the process were its own; a later test could not share files with another user.
     """
     gc.disable()
