@@ -13,15 +13,29 @@ Offline, on any machine:
     run.verdict, run.document, run.tables.steps.to_pandas(), run.sql("select ...")
 """
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traincope.analysis import Analysis, analyze
-    from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
     from traincope.report.opened_run import OpenedRun, open_run
     from traincope.timeline import Timeline
+
+
+def _is_command() -> bool:
+    """Return whether this process is the command line, which starts faster without the recorder.
+
+    A training imports the recorder at once: later it may be another user, who can't read its files.
+    """
+    words = sys.orig_argv[1:]
+    return os.path.basename(sys.argv[0] if sys.argv else "") == "traincope" or words[:2] == ["-m", "traincope.cli.main"]
+
+
+if TYPE_CHECKING or not _is_command():
+    from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
 
 
 def _version() -> str:
@@ -62,16 +76,14 @@ _HOMES = {
     "analyze": "traincope.analysis",
     "open_run": "traincope.report.opened_run",
 }
-"""Name -> its module. It is imported on first use: a training does not pay for reports, nor a report for hooks."""
+"""Name -> its module, imported on first use: a training does not pay for reports, nor the command line for hooks."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    # All names of the module at once: Dynamo may trace `traincope.log`, and looks only into the package's dictionary.
-    globals().update({each: getattr(home, each) for each, place in _HOMES.items() if place == _HOMES[name]})
-    return globals()[name]
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -37,6 +37,8 @@ class Visit:
     """Errors and warnings of its console, uncaught exceptions, failed requests."""
     requests: list[str] = field(default_factory=list)
     """Every requested URL, its own first."""
+    sent: list[Request] = field(default_factory=list)
+    """The same as Playwright's objects: the end of a request of the visit before may be heard in this one."""
 
     def went_to(self, *, besides: str) -> list[str]:
         """Requests that do not begin with `besides`, without the page's own data and blob URLs."""
@@ -51,9 +53,11 @@ class Visit:
 
     def requested(self, request: Request) -> None:
         self.requests.append(request.url)
+        self.sent.append(request)
 
     def failed(self, request: Request) -> None:
-        self.complaints.append(f"failed: {request.url}: {request.failure}")
+        if request in self.sent:
+            self.complaints.append(f"failed: {request.url}: {request.failure}")
 
 
 def open_page(browser: Browser, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> Visit:

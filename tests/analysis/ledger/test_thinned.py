@@ -71,9 +71,9 @@ def test_the_first_windows_are_left_out_once_the_drawn_ones_are_enough() -> None
 
 
 def test_long_first_steps_are_left_out_while_few_windows_are_drawn() -> None:
-    """Steps 1 to 4 take 300 ms more. They are a twentieth of the steps in detail, and a hundredth of the run."""
+    """Steps 1 to 4 take 400 ms more. They are a twentieth of the steps in detail, and a hundredth of the run."""
     steps = 60 * BLOCK_STEPS
-    work = [[60 * MS + (300 * MS if 0 < number < 5 else 0)] * 2 for number in range(steps)]
+    work = [[60 * MS + (400 * MS if 0 < number < 5 else 0)] * 2 for number in range(steps)]
     full = timeline(*lockstep(work, transfer_ns=2 * MS, all_ns=MS))
     ledger = analyze(thin(full, run_id="a", halvings=3, first_blocks=FIRST_BLOCKS)).ledger
     assert counted(ledger)[:3] == [5, 6, 7]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.stragglers.jobs import STEP_NS, Delay, Noise, bursts, dependent, heavy, job, normal
-from traincope.analysis.stragglers.persistence import MAX_CHANCE, Late, chance_of_lead, late_ranks, lead_needed
+from traincope.analysis.stragglers.persistence import MAX_CHANCE, Late, Peers, chance_of_lead, late_ranks, lead_needed
 
 NOISES = (normal, heavy, dependent, bursts)
 
@@ -140,3 +140,15 @@ def test_nine_steps_name_nobody() -> None:
     random = np.random.default_rng(17)
     assert named(random, ranks=2, steps=9, noise=normal, delays=(Delay(rank=1, ratio=1.0),)) == []
     assert MAX_CHANCE * 2**9 < 1
+
+
+def test_a_start_that_settles_hides_no_rank_that_is_late_by_much_more() -> None:
+    """Rank 1 works 80 ms longer in each of 58 steps, in the first ones a little more: not 8 dependent blocks."""
+    longer = np.full(59, 80.0)
+    longer[:3] += [7, 4, 1]
+    longer[-1] = 0
+    work = np.stack([np.ones(59), 1 + longer]) * 1e6
+    waits = np.stack([longer, np.zeros(59)]) * 1e6
+    peers = Peers(work={"forward": work}, waits_ns=waits, wall_ns=work.max(axis=0) + 2e6, num_tests=4)
+    (late,) = late_ranks(peers)
+    assert (late.row, late.late_ns) == (1, pytest.approx(longer.mean() * 1e6))

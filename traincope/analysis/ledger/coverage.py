@@ -13,7 +13,7 @@ COMMUNICATION_LEVEL = 1
 """The lowest level at which collectives are recorded."""
 MIN_DRAWN_STEPS = 60
 """Fewest steps of drawn windows that stand for a run without its first windows: enough to name a straggler."""
-LONG = 2.0
+LONG = 5.0
 """Length of a step of the first windows, in medians of the run's steps, above which it enters no sum."""
 
 

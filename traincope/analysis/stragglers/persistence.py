@@ -42,6 +42,8 @@ FEW_STEPS = 59
 """Number of steps below which their autocorrelation is unknown: those of a run of 60, without the first."""
 MIN_STEPS_PER_BLOCK = 5
 BLOCK_NS = 500_000_000
+SMALL = 0.1
+"""Share of a rank's usual excess below which noise does not count."""
 MAX_BLOCKS = 200
 """Longer runs have longer blocks."""
 SCALES = (1, 5, 10, 20)
@@ -277,7 +279,8 @@ def _block_lengths(excess_ns: Floats, wall_ns: Floats, *, num_tests: int) -> Ite
     steps, needed = len(wall_ns), _blocks_needed(num_tests)
     if steps < steps_needed(wall_ns, num_tests=num_tests):
         return
-    time = positive_correlation_time(_noise(excess_ns))
+    level_ns = float(np.median(excess_ns)) - MARGIN * float(wall_ns.mean())
+    time = positive_correlation_time(_above(_noise(excess_ns), SMALL * level_ns))
     shortest = max(_shortest_block(wall_ns, steps), 1 if time == 1 else ceil(2 * time))
     yield from (shortest * scale for scale in SCALES if steps // (shortest * scale) >= needed)
 
@@ -290,6 +293,12 @@ def _noise(values: Floats) -> Floats:
     fitted, *_ = np.linalg.lstsq(parts, values, rcond=None)
     noise: Floats = np.rint(values - parts @ fitted)  # less than a ns is rounding
     return noise
+
+
+def _above(noise_ns: Floats, small_ns: float) -> Floats:
+    """Return the noise beyond `small_ns`: less can't have made the rank late, however long it lasts."""
+    beyond: Floats = np.sign(noise_ns) * np.maximum(np.abs(noise_ns) - max(small_ns, 0.0), 0.0)
+    return beyond
 
 
 def _block_means(values: Floats, length: int) -> Floats:
