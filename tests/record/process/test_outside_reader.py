@@ -10,6 +10,7 @@ from tests.live.processes import WITHOUT_TORCH, agents_of, until
 from tests.security.traced import TWO_RANKS
 
 TRAINING = f"""{WITHOUT_TORCH}
+import os
 import time
 import traincope
 from traincope.record.session.agent import supervisor_of
@@ -22,7 +23,7 @@ with traincope.run(sys.argv[1]) as run:
         is_agent(child) for child in children_of_all().get(supervisor.pid, ())
     ):
         time.sleep(0.01)
-    print(supervisor.pid, flush=True)
+    os.write(1, f"{{supervisor.pid}}\\n".encode())  # a print may be two writes, and the other rank's come between
     time.sleep(1.1)  # what a rank does now and then, it does after a second
     run.step()
 """
