@@ -118,3 +118,11 @@ def test_a_slow_step_of_the_first_windows_has_its_cause_although_it_enters_no_su
     (slow,) = (fault for fault in analysis.faults if fault.kind is FaultKind.SLOW_STEP)
     assert (slow.step, slow.ranks) == (30, (1,))
     assert "backward" in slow.evidence
+
+
+@pytest.mark.parametrize(("first_blocks", "is_thinned"), [(39, False), (36, True)])
+def test_one_block_without_detail_in_forty_thins_no_run(first_blocks: int, is_thinned: bool) -> None:
+    """The native recorder leaves out one block to see what light steps cost."""
+    ledger = analyze(thin(recorded(steps=STEPS), run_id="a", halvings=9, first_blocks=first_blocks)).ledger
+    assert ledger.timed_steps > max(rank.num_counted for rank in ledger.ranks)
+    assert ledger.is_thinned == is_thinned

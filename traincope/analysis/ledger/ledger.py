@@ -29,6 +29,9 @@ from traincope.arrays import Bools, Ints, Numbers
 from traincope.timeline import LedgerClock, RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS, axis_order
 
+MAX_LEFT_OUT = 1 / 16
+"""Largest share of light steps in a run whose counted steps are as good as all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLedger:
@@ -187,8 +190,9 @@ class Ledger:
 
     @property
     def is_thinned(self) -> bool:
-        """Return whether steps are without detail, so that the counted ones stand for all."""
-        return any(bool(rank.light.any()) for rank in self.ranks)
+        """Return whether more than a few steps are light: then the counted ones stand for them."""
+        light = sum(int(rank.light.sum()) for rank in self.ranks)
+        return light > MAX_LEFT_OUT * sum(int(rank.timed.sum()) for rank in self.ranks)
 
     def parts(self) -> dict[tuple[str, str], int]:
         """Sum what parts that are not training contain, over ranks and counted steps: (term, term inside) -> ns."""

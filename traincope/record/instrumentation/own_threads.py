@@ -1,7 +1,8 @@
 """Threads of the recorder, which the training does not see.
 
-`threading.enumerate()` does not list them: a training that joins all its threads would wait for ever. Functions that
-the training gives to `threading.settrace()` and `setprofile()` are not called in them.
+`threading.enumerate()` does not list them: a training that joins all its threads would wait for ever. One that logs an
+error of its own is listed from then on, because `logging` asks for its name. Functions that the training gives to
+`threading.settrace()` and `setprofile()` are not called in them.
 """
 
 import _thread

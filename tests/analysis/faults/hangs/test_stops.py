@@ -234,6 +234,15 @@ def test_without_a_stack_the_records_name_the_phase() -> None:
     assert hang.evidence.startswith("rank 1 entered no collective for 34.0 s (in forward)")
 
 
+def test_a_process_that_ends_is_not_named_with_a_line_of_ours() -> None:
+    """After Ctrl-C the training's code is over, and the hook at its end runs."""
+    ending = """Current thread 0x00007f1 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/traincope/startup/training.py", line 120 in excepthook
+"""
+    hang = only(victim(0), stuck(1, stack=ending))
+    assert (hang.call_site, hang.doing) == (None, "ending its process")
+
+
 def test_a_stopped_process_is_called_stopped() -> None:
     hang = only(victim(0), stuck(1, stack="", state="T"))
     assert (hang.culprits, hang.confidence, hang.doing) == ((1,), HIGH, "stopped by a signal (SIGSTOP)")

@@ -57,8 +57,8 @@ def step_changes(timeline: Timeline, ledger: Ledger) -> tuple[StepChange, ...]:
     longest = longest_steps(timeline, ledger)
     numbers = np.array(sorted(longest), dtype=np.int64)
     lengths = np.array([longest[number] for number in numbers.tolist()], dtype=np.float64)
-    detailed = [{step.number for step in rank.steps if step.detailed} for rank in timeline.ranks if rank.steps]
-    sampled = np.array(sorted(set.intersection(*detailed) - {*timeline.requested_steps}), dtype=np.int64)
+    sampled = np.unique(np.concatenate([rank.numbers[rank.detailed] for rank in ledger.ranks]))
+    sampled = sampled[~np.isin(sampled, list(timeline.requested_steps))]
     places = [0, *sorted(_changes(lengths, first=0)), len(numbers)]
     changes = []
     for start, at, end in zip(places, places[1:], places[2:], strict=False):

@@ -48,6 +48,8 @@ STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device or file", "T": "i
 """State letter of a process -> the words for it."""
 SLEEPS = frozenset({"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "do_wait", "kernel_wait4"})
 """Functions of the kernel in which a thread waits for time or for a child process."""
+STARTUP = "/traincope/startup/"
+"""Part of the path of what `traincope run` adds to a program, for example at its end."""
 LOCKED = "its threads wait for locks that none of them releases"
 TRACED = "t"
 """State letter of a process that a debugger stopped."""
@@ -168,13 +170,20 @@ class Standing:
         return self.site or self.failed_at
 
     @property
+    def _ends(self) -> bool:
+        """True if the training's code was over, and what the recorder does at its end ran."""
+        return any(STARTUP in frame.path for frame in self.frames) and not any(
+            frame.is_training for frame in self.frames
+        )
+
+    @property
     def doing(self) -> str | None:
         if self.left:
             return "had ended its run"
         if self.state in STOPPED:
             return STOPPED[self.state]
         if self.frames:
-            return f"in {self.frames[0]}"
+            return "ending its process" if self._ends else f"in {self.frames[0]}"
         return None if self.phase is None else DOING.get(self.phase)
 
 
