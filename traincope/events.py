@@ -218,6 +218,8 @@ class Usage(StrEnum):
     """Time in ns in which it ran."""
     PROCESS_CPU_TIME = "CPU time of the process"
     """Time in ns in which threads of its process ran, added up. Child processes do not count."""
+    WORKERS_CPU_TIME = "CPU time of loader workers"
+    """Time in ns in which the workers of the rank's DataLoaders ran, added up, in ticks of the kernel's clock."""
     MAJOR_FAULTS = "major page faults"
     """Number of pages that it had to wait for until they were read from a disk."""
     HOST_IDLE = "idle time of the host"

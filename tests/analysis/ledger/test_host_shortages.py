@@ -11,7 +11,7 @@ from tests.timeline.build import Row, timeline
 from traincope.analysis import Analysis, Finding, FindingKind, HostShortage, ShortageCause, analyze
 from traincope.analysis.verdict.findings import ordered
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
-from traincope.events import Kind, Usage
+from traincope.events import Kind, Phase, Usage
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -40,10 +40,14 @@ def analysed(
     counts: Sequence[Mapping[Usage, int]],
     limits: Sequence[Mapping[str, Any]],
     work_ms: Sequence[int] | None = None,
+    *,
+    of: Phase = Phase.FORWARD,
+    all_ns: int = 0,
 ) -> Analysis:
+    """`of`, `all_ns`: see `lockstep`."""
     also = {rank: readings(counted) for rank, counted in enumerate(counts)}
     work_ns = [ms * MS for ms in work_ms or [60] * len(counts)]
-    ranks = lockstep([work_ns] * ENOUGH, transfer_ns=STEP_NS - max(work_ns), also=also)
+    ranks = lockstep([work_ns] * ENOUGH, transfer_ns=STEP_NS - max(work_ns), of=of, all_ns=all_ns, also=also)
     return analyze(
         timeline(
             *(
@@ -133,6 +137,31 @@ def test_a_rank_with_more_work_is_named_on_a_busy_host_too() -> None:
     analysis = analysed([usage(30, HOST_IDLE=0), own, usage(30, HOST_IDLE=0)], [OWN_CORE] * 3, work_ms=[40, 90, 40])
     first = analysis.verdict[0]
     assert (first.kind, first.ranks) == (FindingKind.STRAGGLER, (1,))
+
+
+@pytest.mark.parametrize(
+    ("workers_ms", "idle_ms", "limits", "is_full"),
+    [
+        pytest.param(60, 120, OWN_CORE, True, id="they and the ranks use 1.8 of 2 cores"),
+        pytest.param(60, 120, OWN_CORE | {"quota": 2.2, "allowed": [0, 1, 2, 3]}, True, id="a quota"),
+        pytest.param(60, 120, OWN_CORE | {"allowed": [0, 1, 2, 3]}, False, id="cores are free"),
+        pytest.param(40, 20, OWN_CORE, True, id="other processes use the rest"),
+        pytest.param(40, 120, OWN_CORE, False, id="0.6 cores are free"),
+        pytest.param(0, 20, OWN_CORE, False, id="no workers"),
+        pytest.param(60, 120, {}, False, id="limits not recorded"),
+    ],
+)
+def test_more_loader_workers_are_advised_only_where_cores_are_free(
+    workers_ms: int, idle_ms: int, limits: Mapping[str, Any], is_full: bool
+) -> None:
+    counts = usage(1, WORKERS_CPU_TIME=workers_ms, HOST_IDLE=idle_ms)
+    analysis = analysed([counts] * 2, [limits] * 2, work_ms=[60, 60], of=Phase.DATA_WAIT, all_ns=30 * MS)
+    (data,) = (finding for finding in analysis.verdict if finding.kind is FindingKind.DATA_BOUND)
+    assert ("with the loader's workers, so more would not help" in data.evidence) == is_full
+    assert ("more workers" in data.advice) != is_full
+    assert data.gain_at_most == is_full
+    if is_full:
+        assert f"the cores of its host are busy, {workers_ms / 50:.1f} of 2" in data.evidence
 
 
 @pytest.mark.parametrize(

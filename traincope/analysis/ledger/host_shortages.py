@@ -70,8 +70,21 @@ class HostShortage:
     """Cores that all ranks of the host keep busy, without their child processes."""
     others_cores: float | None = None
     """Cores that other processes of the host keep busy, DataLoader workers among them."""
+    workers_cores: float | None = None
+    """Those of `others_cores` that the workers of the ranks' DataLoaders keep busy. None without workers."""
     pages_per_second: float | None = None
     """Pages that a training thread waits for until they are read from a disk: the mean over these ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullHost:
+    """Host whose cores are busy in the counted steps, more with the workers of the DataLoaders than with the ranks."""
+
+    ranks: tuple[int, ...]
+    cores: float
+    """Cores that the ranks may use, or the CPU quota if it is less."""
+    workers_cores: float
+    """Cores that the workers keep busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +111,20 @@ def host_shortages(timeline: Timeline, ledger: Ledger) -> tuple[HostShortage, ..
         if shortage is not None
     )
     return tuple(sorted(found, key=lambda shortage: -shortage.ratio))
+
+
+def full_hosts(timeline: Timeline, ledger: Ledger) -> tuple[FullHost, ...]:
+    """Find the hosts on which more workers of DataLoaders would find no free core."""
+    found = []
+    for host, ranks in _by_host(timeline, ledger).items():
+        known = _measured(host.name, ranks, ranks)
+        workers, own = known["workers_cores"], known["ranks_cores"]
+        cores = min((limit for limit in (len(known["allowed"]), known["quota_cores"]) if limit), default=None)
+        if cores is None or workers is None or own is None or workers <= own:
+            continue
+        if own + workers >= BUSY * cores or (_busy_ratio(known) or 0.0) >= BUSY:
+            found.append(FullHost(ranks=known["ranks"], cores=cores, workers_cores=workers))
+    return tuple(found)
 
 
 def usage_rates(rank: RankTimeline, between_ns: tuple[int, int]) -> Mapping[Usage, float]:
@@ -167,6 +194,7 @@ def _measured(host: str, short: Sequence[_Rank], ranks: Sequence[_Rank]) -> dict
     throttled = [rank.rates[Usage.THROTTLED] for rank in short if Usage.THROTTLED in rank.rates]
     busy = [rank.rates[Usage.PROCESS_CPU_TIME] for rank in ranks if Usage.PROCESS_CPU_TIME in rank.rates]
     idle = [rank.rates[Usage.HOST_IDLE] for rank in ranks if Usage.HOST_IDLE in rank.rates]
+    workers = [rank.rates[Usage.WORKERS_CPU_TIME] for rank in ranks if Usage.WORKERS_CPU_TIME in rank.rates]
     others = cores - float(np.median(idle)) - sum(busy) if cores and idle and len(busy) == len(ranks) else None
     return {
         "host": host,
@@ -178,6 +206,7 @@ def _measured(host: str, short: Sequence[_Rank], ranks: Sequence[_Rank]) -> dict
         "throttled_ratio": float(np.mean(throttled)) if throttled else None,
         "ranks_cores": sum(busy) if len(busy) == len(ranks) else None,
         "others_cores": None if others is None else max(others, 0.0),
+        "workers_cores": sum(workers) if workers else None,
     }
 
 
@@ -188,12 +217,17 @@ def _cause(known: Mapping[str, Any], *, is_bound: bool) -> ShortageCause:
         return ShortageCause.CPU_QUOTA
     if is_bound:
         return ShortageCause.BOUND_CORES if cores and len(allowed) < cores else ShortageCause.CORES
-    total = None if not cores or others is None or own is None else (own + others) / cores
-    if total is not None and total >= BUSY and others >= MIN_OTHERS * cores:
+    if (_busy_ratio(known) or 0.0) >= BUSY and others >= MIN_OTHERS * cores:
         return ShortageCause.OTHER_PROCESSES
     if allowed and own is not None and own >= BUSY * len(allowed):
         return ShortageCause.OWN_THREADS
     return ShortageCause.UNKNOWN
+
+
+def _busy_ratio(known: Mapping[str, Any]) -> float | None:
+    """Return the share of the host's cores that are busy; None if it is unknown."""
+    cores, others, own = (known[key] for key in ("host_cores", "others_cores", "ranks_cores"))
+    return None if not cores or others is None or own is None else (own + others) / cores
 
 
 def _of_memory(host: str, ranks: Sequence[_Rank]) -> HostShortage | None:

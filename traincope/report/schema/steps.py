@@ -357,6 +357,8 @@ class HostShortage(TypedDict):
     """Cores that all ranks of the host keep busy, without their child processes."""
     others_cores: float | None
     """Cores that other processes of the host keep busy, DataLoader workers among them."""
+    workers_cores: float | None
+    """Cores that the workers of the ranks' DataLoaders keep busy; null without workers."""
     pages_per_second: float | None
     """Pages that a training thread waits for until they are read from a disk; null unless memory is short."""
 

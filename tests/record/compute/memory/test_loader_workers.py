@@ -1,9 +1,10 @@
-"""Memory of the workers of DataLoaders."""
+"""Memory and CPU time of the workers of DataLoaders."""
 
 import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from time import process_time_ns
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import traincope
 from traincope.record.compute.memory import loader_workers
-from traincope.record.compute.memory.loader_workers import LoaderWorkers, resident_bytes
+from traincope.record.compute.memory.loader_workers import TICK_NS, LoaderWorkers, WorkerUse, use_of
 
 
 class Keeps(IterableDataset[torch.Tensor]):
@@ -25,29 +26,44 @@ class Keeps(IterableDataset[torch.Tensor]):
 
 
 class Pool:
-    """Workers of an iterator: this process, and two that have ended or not begun."""
+    """Workers of an iterator."""
 
     class Worker:
         def __init__(self, pid: int | None) -> None:
             self.pid = pid
 
-    def __init__(self) -> None:
-        ended = os.posix_spawn("/bin/true", ["true"], {})
-        os.waitpid(ended, 0)
-        self._workers = [self.Worker(os.getpid()), self.Worker(ended), self.Worker(None)]
+    def __init__(self, *pids: int | None) -> None:
+        self._workers = [self.Worker(pid) for pid in pids]
 
 
 def test_workers_that_run_are_summed_and_others_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = resident_bytes(os.getpid())
+    own, parent = use_of(os.getpid()), use_of(os.getppid())
     assert own is not None
-    assert own > 1 << 24
+    assert parent is not None
+    assert own.resident_bytes > 1 << 24
+    assert 0 < own.cpu_ns <= process_time_ns() + 2 * TICK_NS
     assert LoaderWorkers([]).read() is None
-    reader = LoaderWorkers([Pool(), Pool()])
+    ended = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(ended, 0)
+    reader = LoaderWorkers([Pool(os.getpid(), ended, None), Pool(os.getpid(), os.getppid())])
     summed = reader.read()
     assert summed is not None
-    assert 1.5 * own < summed < 2.5 * own
+    assert summed.resident_bytes == pytest.approx(own.resident_bytes + parent.resident_bytes, rel=0.2)
+    assert summed.cpu_ns >= own.cpu_ns + parent.cpu_ns
     monkeypatch.setattr(loader_workers, "monotonic_ns", lambda: 0)
     assert reader.read() is None  # the next reading is not due
+
+
+def test_the_time_of_workers_that_ended_stays_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = {1: WorkerUse(resident_bytes=1, cpu_ns=30), 2: WorkerUse(resident_bytes=1, cpu_ns=50)}
+    monkeypatch.setattr(loader_workers, "use_of", used.get)
+    monkeypatch.setattr(loader_workers, "COST_SHARE", 0)
+    pool = Pool(1, 2)
+    reader = LoaderWorkers([pool])
+    assert reader.read() == WorkerUse(resident_bytes=2, cpu_ns=80)
+    del used[1]
+    used[2] = WorkerUse(resident_bytes=1, cpu_ns=60)
+    assert reader.read() == WorkerUse(resident_bytes=1, cpu_ns=90)
 
 
 def test_what_a_worker_keeps_is_seen_in_a_run(tmp_path: Path) -> None:

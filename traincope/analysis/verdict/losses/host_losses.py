@@ -32,6 +32,12 @@ GIVE_WORKERS = (
     "Give the DataLoader workers (num_workers), so that they make batches during the steps, or tokenize and decode the "
     "data before training"
 )
+MORE_WORKERS = "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training"
+FULL_HOST = "the cores of its host are busy, {busy:.1f} of {cores} with the loader's workers, so more would not help"
+CHEAPER_BATCHES = (
+    "Make batches with less work: decode and tokenize the data before training, and let each worker use one thread "
+    "(torch.set_num_threads(1) in the dataset, OMP_NUM_THREADS=1). Or give the job more cores"
+)
 LOADED = "Load checkpoints before the first step, each rank its own shard, from a local disk."
 
 

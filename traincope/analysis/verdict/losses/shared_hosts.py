@@ -112,7 +112,8 @@ def _why(shortage: HostShortage) -> str:
             return f"{count(shortage.num_ranks, 'rank')} run on {count(len(shortage.allowed), 'core')}"
         case ShortageCause.OTHER_PROCESSES:
             others, own = shortage.others_cores or 0.0, shortage.ranks_cores or 0.0
-            return f"other processes keep {others:.1f} of its {host_cores} cores busy, the ranks {own:.1f}"
+            workers = f", {shortage.workers_cores:.1f} of them DataLoader workers" if shortage.workers_cores else ""
+            return f"other processes keep {others:.1f} of its {host_cores} cores busy{workers}, the ranks {own:.1f}"
         case ShortageCause.OWN_THREADS:
             return f"the threads of the ranks keep {shortage.ranks_cores:.1f} of {len(shortage.allowed)} cores busy"
         case ShortageCause.MEMORY:

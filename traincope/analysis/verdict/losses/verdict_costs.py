@@ -14,7 +14,7 @@ from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.slow_code import SampledWindow
-from traincope.analysis.ledger.host_shortages import HostShortage, short_ranks
+from traincope.analysis.ledger.host_shortages import HostShortage, full_hosts, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
@@ -25,9 +25,12 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
 from traincope.analysis.verdict.losses.host_losses import (
+    CHEAPER_BATCHES,
+    FULL_HOST,
     GIVE_WORKERS,
     HOST_LOSSES,
     MADE_HERE,
+    MORE_WORKERS,
     PARTLY_REMOVED,
     fewer_kernels,
     host_advice,
@@ -207,8 +210,7 @@ def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collect
     ranks = tuple(rank for rank, share in shares.items() if share >= largest / 2)
     all_ranks = len(ranks) == len(shares)
     consequence = f"; {cause.consequence}" if cause is not None and cause.term == "data_wait" else ""
-    made_here = loads_itself([rank for rank in timeline.ranks if rank.rank in ranks])
-    advice = "Give the DataLoader more workers or a deeper prefetch, or preprocess the data before training"
+    why, advice, at_most = _loader(timeline, ledger, ranks)
     waiting = "training waits" if all_ranks else f"{len(ranks)} of {len(shares)} ranks wait"
     if others.ranks:
         waiting = "all other ranks wait" if all_ranks else f"{len(ranks)} of {len(shares)} other ranks wait"
@@ -224,12 +226,22 @@ def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collect
                 ranks=others.ranks if all_ranks else ranks,
                 confidence=MEDIUM,
                 evidence=f"{waiting} {percent(largest)} of step time{bound} for the next batch{consequence}"
-                + (f"; {MADE_HERE}" if made_here else ""),
-                advice=GIVE_WORKERS if made_here else advice,
+                + (why and f"; {why}"),
+                advice=advice,
             ),
-            prices.gain(others.without("data_wait"), share=largest),
+            prices.gain(others.without("data_wait"), share=largest, at_most=at_most),
         ),
     )
+
+
+def _loader(timeline: Timeline, ledger: Ledger, ranks: Collection[int]) -> tuple[str, str, bool]:
+    """Return why these ranks' loaders are slow, empty if unknown; the advice; and whether its gain is a bound."""
+    if loads_itself([rank for rank in timeline.ranks if rank.rank in ranks]):
+        return MADE_HERE, GIVE_WORKERS, False
+    full = next((host for host in full_hosts(timeline, ledger) if set(host.ranks) & set(ranks)), None)
+    if full is None:
+        return "", MORE_WORKERS, False
+    return FULL_HOST.format(busy=full.workers_cores, cores=f"{full.cores:g}"), CHEAPER_BATCHES, True
 
 
 def _job_wait(timeline: Timeline, ledger: Ledger, prices: Prices) -> Weighted:

@@ -1,8 +1,9 @@
-"""Resident memory of the workers of the training's DataLoaders."""
+"""Resident memory and CPU time of the workers of the training's DataLoaders."""
 
 import mmap
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
@@ -10,38 +11,58 @@ from traincope.record.instrumentation.torch_private import loader_workers
 
 COST_SHARE = 500
 """A reading comes at the earliest after this many times the time that the one before took."""
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUse:
+    """What processes use; added up over several."""
+
+    resident_bytes: int
+    cpu_ns: int
+    """Time in which their threads ran since they began."""
 
 
 class LoaderWorkers:
-    """Reader of the memory of the workers. It reads the more rarely, the more of them there are."""
+    """Reader of the workers. It reads the more rarely, the more of them there are."""
 
     def __init__(self, iterators: Iterable[Any]) -> None:
         """`iterators`: those of DataLoaders that are in use."""
         self._iterators = iterators
         self._next_ns = 0
+        self._cpu_ns: dict[int, int] = {}
+        """Process id -> CPU time at its latest reading, of each worker that ever ran: a sum of totals never falls."""
 
-    def read(self) -> int | None:
-        """Return their bytes; None without any, or if the next reading is not due."""
+    def read(self) -> WorkerUse | None:
+        """Return what they use together; None without any, or if the next reading is not due."""
         began_ns = monotonic_ns()
         if began_ns < self._next_ns:
             return None
         pids = [pid for iterator in list(self._iterators) for pid in loader_workers(iterator)]
-        sizes = [size for size in map(resident_bytes, pids) if size is not None]
+        uses = {pid: use for pid in pids if (use := use_of(pid)) is not None}
+        self._cpu_ns |= {pid: use.cpu_ns for pid, use in uses.items()}
         ended_ns = monotonic_ns()
         self._next_ns = ended_ns + COST_SHARE * (ended_ns - began_ns)
-        return sum(sizes) if sizes else None
+        if not uses:
+            return None
+        return WorkerUse(
+            resident_bytes=sum(use.resident_bytes for use in uses.values()), cpu_ns=sum(self._cpu_ns.values())
+        )
 
 
-def resident_bytes(pid: int) -> int | None:
-    """Resident bytes of a process; None if it has ended. No file stays open, which the training might close."""
+def use_of(pid: int) -> WorkerUse | None:
+    """Return what a process uses; None if it has ended. No file stays open, which the training might close."""
     try:
-        file = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        counts = os.read(file, 64).split()
+        line = os.read(file, 1024)
     except OSError:
         return None
     finally:
         os.close(file)
-    return int(counts[1]) * mmap.PAGESIZE
+    fields = line.rpartition(b")")[2].split()  # from the third on: the second, its name, may contain spaces
+    return WorkerUse(
+        resident_bytes=int(fields[21]) * mmap.PAGESIZE, cpu_ns=(int(fields[11]) + int(fields[12])) * TICK_NS
+    )

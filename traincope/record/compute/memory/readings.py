@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import monotonic_ns
 
-from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, HELD, Kind, MemoryMeasure, Phase
+from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, HELD, Kind, MemoryMeasure, Phase, Usage
 from traincope.record.compute.memory.census import Census
 from traincope.record.compute.memory.loader_workers import LoaderWorkers
 from traincope.record.compute.memory.tensors import Sums, TensorBytes
@@ -40,7 +40,8 @@ class Memory:
         self._total_numbers: tuple[int, ...] = ()
         """Numbers of the names of the totals."""
         self._held_numbers: tuple[int, ...] = ()
-        self._workers_number = 0
+        self._workers_numbers = (0, 0)
+        """Numbers of the names of the memory and the CPU time of loader workers."""
         self._workers = LoaderWorkers(phases.loaders)
         self._totals: Totals | None = None
         """None while nothing is read. A thread that still reads keeps its own reference."""
@@ -59,7 +60,10 @@ class Memory:
         totals = totals_of(torch.cuda, resets_peaks=recorder.resets_memory_peaks)
         self._total_numbers = tuple(map(recorder.names.intern, totals.measures))
         self._held_numbers = tuple(map(recorder.names.intern, HELD))
-        self._workers_number = recorder.names.intern(MemoryMeasure.LOADER_WORKERS)
+        self._workers_numbers = (
+            recorder.names.intern(MemoryMeasure.LOADER_WORKERS),
+            recorder.names.intern(Usage.WORKERS_CPU_TIME),
+        )
         phases = self._phases
         tensors = TensorBytes(phases.modules, phases.optimizers, device_type=totals.device_type)
         self._count = guard(tensors.count)  # the tensors may be of the training's own classes
@@ -120,5 +124,7 @@ class Memory:
             writer.write(Kind.MEMORY, now, now, phase, number, value=num_bytes)
         of_workers = self._workers.read() if phase is Phase.NONE else None
         if of_workers is not None:
-            writer.write(Kind.MEMORY, now, now, phase, self._workers_number, value=of_workers)
+            memory_number, cpu_number = self._workers_numbers
+            writer.write(Kind.MEMORY, now, now, phase, memory_number, value=of_workers.resident_bytes)
+            writer.write(Kind.USAGE, now, now, phase, cpu_number, value=of_workers.cpu_ns)
         return now
