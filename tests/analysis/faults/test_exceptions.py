@@ -26,11 +26,13 @@ WRONG_WIDTH = raised("ValueError", "train.py:17", "width 127")
 FAILED = raised("RuntimeError", "train.py:36", TIME_OUT, communication=True)
 
 
-def dead(number: int, details: dict[str, Any], *, waited_since_ns: int = 110 * MS) -> RankRecords:
+def dead(
+    number: int, details: dict[str, Any], *, waited_since_ns: int = 110 * MS, died_ns: int = DIED_NS
+) -> RankRecords:
     """A rank that made a step, waited in a collective, and died of its failure a minute later."""
-    call = collective(waited_since_ns, DIED_NS, name="all_reduce", at=1, flags=Flag.RAISED)
-    rows = [step(0, 0, 100 * MS), step(1, 100 * MS, OPEN), phase(Phase.BACKWARD, 101 * MS, DIED_NS, at=1), call]
-    rows.append(event("exception", DIED_NS, details=1, at=1))
+    call = collective(waited_since_ns, died_ns, name="all_reduce", at=1, flags=Flag.RAISED)
+    rows = [step(0, 0, 100 * MS), step(1, 100 * MS, OPEN), phase(Phase.BACKWARD, 101 * MS, died_ns, at=1), call]
+    rows.append(event("exception", died_ns, details=1, at=1))
     return replace(rank(number, *rows, groups=[DP], ending=str(details["type"])), details={1: details})
 
 
@@ -75,6 +77,14 @@ def test_an_exception_after_a_failure_of_the_communication_accuses_no_rank(link:
     found = faults(timeline(dead(0, summary), dead(1, FAILED)))
     assert [fault.of_communication for fault in found if fault.kind == FaultKind.EXCEPTION] == [True, True]
     assert "Timed out" in only(found, 0).what
+
+
+def test_failures_of_the_communication_are_ordered_by_their_instants() -> None:
+    """The launcher noticed rank 1 first, whose time-out was longer."""
+    ranks = dead(0, FAILED), dead(1, FAILED, died_ns=90 * S)
+    found = faults(noted(*ranks, notes=(note(1, 1, first=True), note(0, -15))))
+    ends = [fault for fault in found if fault.kind == FaultKind.EXCEPTION]
+    assert [(end.ranks, end.follows) for end in ends] == [((0,), False), ((1,), True)]
 
 
 def test_exceptions_behind_the_one_that_counts_are_named() -> None:

@@ -531,7 +531,9 @@ def _first(
     noted = [
         end
         for end in candidates
-        if end.ranks[0] in certain and not (end.raised and len(raised) > 1) and not (end.of_communication and raised)
+        if end.ranks[0] in certain
+        and not (end.raised and len(raised) > 1)
+        and not (end.of_communication and any(other.raised for other in candidates if other is not end))
     ]
     by_itself = [end for end in candidates if not is_external_signal(end) and not _has_no_record(end)]
     by_handler = [end for end in candidates if end.handler in STOP_SIGNALS]
