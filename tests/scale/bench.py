@@ -72,12 +72,13 @@ def main() -> None:
     parser.add_argument("ranks", type=int, nargs="*", default=SIZES)
     parser.add_argument("--out", type=Path, help="directory for the runs (default: a temporary one)")
     arguments = parser.parse_args()
-    if arguments.out is not None:
-        try:
+    try:
+        if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            parser.error(f"cannot make the directory {arguments.out}: {error.strerror}; give another with --out")
-    with tempfile.TemporaryDirectory(dir=arguments.out) as directory:
+        place = tempfile.TemporaryDirectory(dir=arguments.out)
+    except OSError as error:
+        parser.error(f"cannot make a directory in {arguments.out}: {error.strerror}; give another with --out")
+    with place as directory:
         programs = balanced([read_program(path) for path in record_stages(Path(directory) / "recorded")])
         costs, wrong, row_bytes = [], [], 0.0
         for ranks in arguments.ranks:

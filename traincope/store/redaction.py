@@ -82,7 +82,7 @@ def redact(run: Path, target: Path) -> None:
     except OSError as error:
         if error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(root):
             raise UnreadableError.of(root, error) from error
-        raise UsageError(f"cannot write the copy to {target}: {error}") from error
+        raise UsageError(f"cannot write the copy to {target}: {error.strerror or error}") from error
 
 
 def _hash() -> Hash:
