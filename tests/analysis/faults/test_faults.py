@@ -218,6 +218,35 @@ def test_sigterm_to_one_rank_that_its_launcher_answers_names_that_rank(
     assert analyze(known).verdict[0].kind == ("killed_rank" if culprits else "stopped_job")
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        noted(ended(0, last_ns=150 * MS), notes=(note(0, -15, first=True),), world_size=2),
+        noted(ended(0, last_ns=150 * MS, signals={"SIGTERM": HANGING}), notes=(), world_size=2),
+    ],
+    ids=["noted", "recorded"],
+)
+def test_sigterm_accuses_no_rank_if_another_left_no_record(ends: Timeline) -> None:
+    """Rank 1 failed to connect, before its first process group. torchrun ended rank 0."""
+    first, *others = analyze(ends).verdict
+    assert (first.kind, first.ranks, first.confidence) == ("missing_rank", (1,), "unknown")
+    assert "rank 0 ended by SIGTERM, as ranks do after another ended; rank 1 left no records" in first.evidence
+    assert not {"killed_rank", "stopped_job", "missing_rank"} & {other.kind for other in others}
+
+
+def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: None})
+    last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)
+    notes, reasons = (note(0, -15, first=True),), []
+    for unrecorded in ((), (1,)):
+        known = replace(run(last), earlier=(replace(before, unrecorded=unrecorded),), launcher=notes)
+        reasons.append(faults(build_timeline(known))[0].what)
+    assert reasons == [
+        "attempt 1: rank 0 was killed (signal 15)",
+        "attempt 1: rank 0 got SIGTERM; rank 1 left no record",
+    ]
+
+
 def test_a_signal_to_the_launcher_stops_the_job() -> None:
     silent = [ended(number, last_ns=150 * MS) for number in (0, 1)]
     job, *_ = faults(noted(*silent, notes=(note(None, -15, first=True),)))

@@ -1,5 +1,6 @@
 """Summaries of earlier attempts; damage in one of them affects only that attempt."""
 
+import json
 import time
 from pathlib import Path
 
@@ -134,3 +135,10 @@ def test_an_attempt_without_records_hides_no_later_one(run: Path) -> None:
     (hidden,) = read_attempts([second, empty, first])
     assert alone is not None
     assert hidden.last_ns == cut.last_ns < alone.last_ns
+
+
+def test_an_attempt_knows_the_ranks_that_left_nothing(run: Path) -> None:
+    manifest = run / "attempt-000" / "rank-00000" / "rank.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "world_size": 3}))
+    attempts = [read_attempt(run / name) for name in ("attempt-000", "attempt-001")]
+    assert [attempt.unrecorded for attempt in attempts if attempt is not None] == [(1, 2), ()]

@@ -134,6 +134,18 @@ def is_external_signal(end: Fault) -> bool:
     return end.handler in STOP_SIGNALS or (end.kind == FaultKind.SIGNAL and end.what.startswith("SIG"))
 
 
+def is_terminated(end: Fault) -> bool:
+    """True if SIGTERM ended the rank: its launcher may have sent it because another rank had failed."""
+    name = signal.SIGTERM.name
+    return end.handler == name or end.what.startswith((name, f"was killed (signal {signal.SIGTERM.value})"))
+
+
+def unrecorded(timeline: Timeline, ends: Iterable[Fault]) -> tuple[int, ...]:
+    """Ranks that left neither records nor an end that the launcher noted. They may have failed before all others."""
+    known = {rank for end in ends for rank in end.ranks}
+    return tuple(rank for rank in timeline.run.missing if rank not in known and rank not in timeline.run.refused)
+
+
 def _with_common_handlers(ends: Sequence[Fault]) -> Iterator[Fault]:
     """These ends. If several ranks handled the same exception when their communication failed, and another rank failed
     by itself, that rank is the cause: what they handled is a path that their program takes.
@@ -445,6 +457,8 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
     signalled = [end for end in ends if is_external_signal(end)]
     if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline, signalled):
+        return None
+    if all(map(is_terminated, signalled)) and unrecorded(timeline, ends):
         return None
     name = signalled[0].handler or signalled[0].what.partition(" ")[0]
     return Fault(

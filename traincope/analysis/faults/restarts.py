@@ -69,6 +69,8 @@ def noticed_after_ns(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[in
 def end_of_attempt(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[FaultKind, str]:
     """Kind of the end of an attempt that did not end well, and its reason.
 
+    A launcher answers the failure of a rank with SIGTERM to the others, also if the failed rank recorded nothing.
+
     The rank that the launcher saw killed, otherwise the first that raised, otherwise the one that exited. The kind is
     that of the job if the launcher itself was stopped, or if an agent had found that it hung.
     """
@@ -81,7 +83,11 @@ def end_of_attempt(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[Faul
 
 def _end_of_ranks(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[FaultKind, str]:
     blamed = _blamed(before, notes)
+    noted = {note.rank for note in notes if note.attempt == before.number}
+    unrecorded = [rank for rank in before.unrecorded if rank not in noted]
     for note in blamed:
+        if note.exit_code == -signal.SIGTERM and unrecorded:
+            return FaultKind.NO_END, f"rank {note.rank} got SIGTERM; {numbers(unrecorded, 'rank')} left no record"
         if note.exit_code < 0:
             kind = FaultKind.SIGNAL if note.exit_code == -signal.SIGTERM else FaultKind.KILLED
             return kind, f"rank {note.rank} was killed (signal {-note.exit_code})"

@@ -17,9 +17,11 @@ from traincope.analysis.faults.endings import (
     first_end,
     is_end_unknown,
     is_external_signal,
+    is_terminated,
     last_activity,
     possible_earlier_ends,
     shared_with,
+    unrecorded,
 )
 from traincope.analysis.faults.faults import ENDS, Fault, FaultKind
 from traincope.analysis.faults.hangs.hang import Hang
@@ -61,7 +63,10 @@ def rank_failures(
     first = first_end(fault for fault in faults if fault.kind in ENDS or fault.kind == FaultKind.STOPPED)
     firsts = [end for end in ends if end.is_fault and not end.follows]
     unknown = [] if first is None or first.confidence != UNKNOWN else possible_earlier_ends(timeline, first, ends)
-    if first is not None and unknown and is_external_signal(first):
+    silent = unrecorded(timeline, ends) if first is not None and is_terminated(first) else ()
+    if first is not None and silent:
+        yield _after_unrecorded(first, silent)
+    elif first is not None and unknown and is_external_signal(first):
         yield _no_end(timeline, unknown, after=first)
     elif first is not None and firsts and all(end.of_communication for end in firsts):
         unknown = possible_earlier_ends(timeline, first, ends)
@@ -82,7 +87,11 @@ def rank_failures(
         yield with_early_exits(finding, timeline, failed=[rank for end in ends for rank in end.ranks])
     elif ends and not any(hang.stopped for hang in hangs) and not any(end.is_fault for end in ends):
         yield _going_on(timeline, ends)
-    named = {*(() if first is None else first.ranks), *(rank for host in lost_hosts(timeline) for rank in host.ranks)}
+    named = {
+        *(() if first is None else first.ranks),
+        *silent,
+        *(rank for host in lost_hosts(timeline) for rank in host.ranks),
+    }
     unreported = tuple(rank for rank in timeline.run.missing if rank not in {*named, *timeline.run.refused})
     if unreported:
         yield Finding(
@@ -148,6 +157,20 @@ def _no_end(timeline: Timeline, ends: Sequence[Fault], *, after: Fault | None = 
         evidence=signal + _last_heard(timeline, ends),
         advice="Check whether their processes still run. If not, read their launcher's log and the kernel's log of "
         "their host.",
+    )
+
+
+def _after_unrecorded(first: Fault, silent: tuple[int, ...]) -> Finding:
+    """SIGTERM to a rank, which may be its launcher's answer to the end of a rank that recorded nothing."""
+    subject = numbers(silent, "rank")
+    return Finding(
+        kind=FindingKind.MISSING_RANK,
+        ranks=silent,
+        confidence=UNKNOWN,
+        evidence=f"rank {first.ranks[0]} ended by SIGTERM, as ranks do after another ended; {subject} left no records, "
+        "so it is unknown whether one failed before",
+        advice=f"Read the output of {subject} and the launcher's log: a rank that fails before its first process "
+        "group or optimizer records nothing.",
     )
 
 

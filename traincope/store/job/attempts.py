@@ -68,6 +68,8 @@ class Attempt:
     endings: Mapping[int, str | None] = field(default_factory=dict)
     """Rank -> `clean`, or the exception that ended its run; None if no end was recorded."""
 
+    unrecorded: tuple[int, ...] = ()
+    """Ranks without a directory. Only for earlier attempts."""
     first_number: int | None = None
     """Number of its first step in the records."""
     unsaved_since_ns: int | None = None
@@ -166,7 +168,10 @@ def read_attempt(directory: Path, *, until_ns: int | None = None) -> Attempt | N
                 ended_ns={number: at for number in sorted(ranks) if (at := _ended_ns(ranks[number])) is not None},
             )
             lowest, last_step = rank_number(path) or 0, _last_step(_within_attempt(main, until_ns=until_ns))
-            return replace(attempt, progress=_progress({**ends, lowest: replace(ends[lowest], last_step=last_step)}))
+            progress = _progress({**ends, lowest: replace(ends[lowest], last_step=last_step)})
+            size = _read_manifest(path).get("world_size")
+            unrecorded = {*range(size if isinstance(size, int) else 0)} - {*ranks}
+            return replace(attempt, progress=progress, unrecorded=tuple(sorted(unrecorded)))
     return None
 
 
