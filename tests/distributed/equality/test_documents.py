@@ -41,7 +41,7 @@ def gradients_alone(text: str) -> Gradients:
     return gradients(packed(text, ParallelConfig()))
 
 
-@pytest.mark.parametrize("layout", TWO_RANKS)
+@pytest.mark.parametrize("layout", swept(TWO_RANKS, but=["fsdp"]))
 def test_two_ranks_train_as_one(two_ranks: Pool, text: str, alone: Outcome, layout: str) -> None:
     parallel, settings = TWO_RANKS[layout]
     outcomes = two_ranks.run(train, packed(text, parallel, **settings))

@@ -160,5 +160,5 @@ def train_recorded(directory: str, config: Config) -> None:
 def test_a_step_with_many_microbatches_is_recorded_as_one_step(two_ranks: Pool, text: str, tmp_path: Path) -> None:
     """Twenty backwards before the first optimizer step belong to one schedule, though no accumulation is that long."""
     parallel = ParallelConfig(pp=2, schedule="interleaved", microbatches=20)
-    two_ranks.run(train_recorded, str(tmp_path / "run"), deep(text, parallel, batch=20, steps=2))
+    two_ranks.run(train_recorded, str(tmp_path / "run"), small_config(text, parallel, batch=20, steps=2))
     assert [len(rank.steps) for rank in traincope.open_run(tmp_path / "run").ranks] == [2, 2]

@@ -75,11 +75,11 @@ def alone(text: str) -> Outcome:
 
 USUAL = (
     "zero-1",
-    "zero-2",
     "zero-3, a copy in each node",
     "offload to files",
     "optimizer on the host",
 )
+"""`test_gradients.py` trains "zero-2 of hsdp"."""
 
 
 @pytest.mark.parametrize("name", swept(EXACT, but=USUAL))

@@ -52,15 +52,20 @@ def table(analysis: Analysis, *, ranks: int) -> Table:
     return {(row.axis, row.operation): (row.count // rank_steps, row.num_bytes // rank_steps) for row in analysis.comm}
 
 
-def test_rows_travel_to_their_experts_and_back_in_both_passes_after_their_numbers(
-    two_ranks: Pool, tmp_path: Path
-) -> None:
-    """tokens x top_k x hidden x 4 bytes each way, in forward and in backward. Experts on one rank need no FSDP."""
+def test_rows_travel_to_their_experts_and_all_flops_are_those_of_the_formula(two_ranks: Pool, tmp_path: Path) -> None:
+    """tokens x top_k x hidden x 4 bytes to the experts and back, in forward and in backward, after their numbers.
+
+    Experts on one rank need no FSDP.
+    """
     measured = recorded(two_ranks, tmp_path, ParallelConfig(fsdp=2, ep=2), UNCAPPED)
     assert table(measured, ranks=2) == {
         ("ep", "all_to_all"): (5 * L, L * (4 * ROWS // 2 + E * INT64)),
         **fsdp_table("fsdp", weights=DENSE),
     }
+    work = measured.utilization.work
+    assert work.model == pytest.approx(step_flops(formula(ffn=W), batch=B, causal_half=True).model)
+    assert work.redundant == pytest.approx(attention_forward(formula(ffn=W), batch=B) / 4)
+    assert work.coverage_ratio == 1
 
 
 @pytest.mark.sweep
@@ -121,13 +126,6 @@ def formula(*, ffn: int) -> Transformer:
         gated_mlp=True,
         experts=Experts(count=E, top_k=K, ffn=ffn),
     )
-
-
-def test_flops_of_all_experts_agree_with_the_formula(two_ranks: Pool, tmp_path: Path) -> None:
-    work = recorded(two_ranks, tmp_path, ParallelConfig(fsdp=2, ep=2), UNCAPPED).utilization.work
-    assert work.model == pytest.approx(step_flops(formula(ffn=W), batch=B, causal_half=True).model)
-    assert work.redundant == pytest.approx(attention_forward(formula(ffn=W), batch=B) / 4)
-    assert work.coverage_ratio == 1
 
 
 def test_padding_counts_as_executed_but_not_as_model_flops(two_ranks: Pool, tmp_path: Path) -> None:

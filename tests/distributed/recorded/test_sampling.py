@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -53,9 +54,16 @@ def steps_with_detail(timeline: Timeline, rank: int) -> set[int]:
     return {step.number for step in timeline.ranks[rank].steps if step.detailed}
 
 
-def test_ranks_that_disagree_share_the_windows_of_the_rarer(two_ranks: Pool, tmp_path: Path) -> None:
-    two_ranks.run(train, str(tmp_path / "run"), (1, 2))
-    timeline = traincope.open_run(tmp_path / "run")
+@pytest.fixture(scope="module")
+def disagreeing(two_ranks: Pool, tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    """Two ranks, of which the second has half as many windows."""
+    directory = tmp_path_factory.mktemp("disagreeing") / "run"
+    two_ranks.run(train, str(directory), (1, 2))
+    return traincope.open_run(directory)
+
+
+def test_ranks_that_disagree_share_the_windows_of_the_rarer(disagreeing: Timeline) -> None:
+    timeline = disagreeing
     assert [steps_with_detail(timeline, rank) for rank in (0, 1)] == [detailed(1), detailed(2)]
     assert detailed(2) < detailed(1)
     instances = match_instances(timeline)
@@ -66,10 +74,8 @@ def test_ranks_that_disagree_share_the_windows_of_the_rarer(two_ranks: Pool, tmp
     assert not instances.complete[instances.number[alone & (instances.parts.step % BLOCK_STEPS > 0)]].any()
 
 
-def test_all_that_is_reported_stands_on_steps_with_detail_on_all_ranks(two_ranks: Pool, tmp_path: Path) -> None:
-    two_ranks.run(train, str(tmp_path / "run"), (1, 2))
-    timeline = traincope.open_run(tmp_path / "run")
-    ledger, long = traincope.analyze(timeline).ledger, find_excluded_steps(timeline).early
+def test_all_that_is_reported_stands_on_steps_with_detail_on_all_ranks(disagreeing: Timeline) -> None:
+    ledger, long = traincope.analyze(disagreeing).ledger, find_excluded_steps(disagreeing).early
     for rank in ledger.ranks:
         counted = set(rank.numbers[rank.counted].tolist())
         assert counted == detailed(2) - {0} - long

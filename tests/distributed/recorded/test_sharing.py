@@ -16,6 +16,7 @@ import traincope
 from tests.distributed.layouts import STEPS, small_config
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_axes import BLOCK, FLOAT, KV_HEADS, NORMS, D, F, H, L, Table, V, recorded
+from tests.distributed.selection import swept
 from traincope.engine.config import DDPConfig, FSDPConfig, ParallelConfig
 from traincope.engine.ranks.torch_private import DefaultAllGather
 from traincope.engine.trainer import Trainer
@@ -60,7 +61,9 @@ def test_zero_2_gathers_once_a_step_and_reduces_after_each_of_two_microbatches(t
     }
 
 
-@pytest.mark.parametrize(("stage", "gathers", "reductions"), [(2, 1, 2), (3, 4, 1)])
+@pytest.mark.parametrize(
+    ("stage", "gathers", "reductions"), [(2, 1, 2), pytest.param(3, 4, 1, marks=pytest.mark.sweep)]
+)
 def test_hsdp_sums_shards_over_replicas_once_per_step(
     four_ranks: Pool, tmp_path: Path, stage: Any, gathers: int, reductions: int
 ) -> None:
@@ -74,7 +77,7 @@ def test_hsdp_sums_shards_over_replicas_once_per_step(
     }
 
 
-@pytest.mark.parametrize(("blocks", "units"), [(3, 3), (4, 1)])
+@pytest.mark.parametrize(("blocks", "units"), [pytest.param(3, 3, marks=pytest.mark.sweep), (4, 1)])
 def test_units_of_several_blocks_travel_as_one(two_ranks: Pool, tmp_path: Path, blocks: int, units: int) -> None:
     assert traffic_of(two_ranks, tmp_path, {"fsdp": FSDPConfig(unit_blocks=blocks)}) == {
         ("fsdp", "all_gather"): (2 * units, 2 * WEIGHTS * FLOAT),
@@ -83,7 +86,7 @@ def test_units_of_several_blocks_travel_as_one(two_ranks: Pool, tmp_path: Path, 
     }
 
 
-@pytest.mark.parametrize("compression", ["bf16", "fp16"])
+@pytest.mark.parametrize("compression", swept(["bf16", "fp16"], but=["bf16"]))
 def test_16_bit_compression_halves_the_bytes_of_gradients(two_ranks: Pool, tmp_path: Path, compression: Any) -> None:
     assert traffic_of(two_ranks, tmp_path, {"ddp": DDPConfig(compression=compression)}) == {
         ("dp", "all_reduce"): (1, WEIGHTS * 2),
@@ -111,6 +114,7 @@ def test_powersgd_sends_two_factors_of_matrices_that_they_at_least_halve(two_ran
             assert of_step["value"].tolist() == [FLOAT * numbers for numbers in sent]
 
 
+@pytest.mark.sweep
 def test_qwz_gathers_bytes(two_ranks: Pool, tmp_path: Path) -> None:
     """3.9 times fewer bytes than with floats."""
     assert traffic_of(two_ranks, tmp_path, {"fsdp": FSDPConfig(quantize_weights=True)}) == {

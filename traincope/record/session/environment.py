@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +38,8 @@ CREDENTIALS = re.compile(r"://[^/@\s]*@")
 """Credentials in a value: a URL with a user name, and usually the password."""
 MAX_VALUE_CHARACTERS = 200
 """Maximum number of recorded characters of one value."""
+version_of = cache(version)
+"""The version of an installed package. It is in a file, and the metadata is written again and again."""
 
 
 class Cuda(Protocol):
@@ -68,7 +71,7 @@ def versions() -> dict[str, str]:
     for package in PACKAGES:
         if package in sys.modules:
             try:
-                package_versions[package] = version(package)
+                package_versions[package] = version_of(package)
             except PackageNotFoundError:
                 continue
     torch = sys.modules.get("torch")
