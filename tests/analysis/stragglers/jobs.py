@@ -31,10 +31,15 @@ def heavy(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
 
 def dependent(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
     """Each step has nine tenths of the deviation of the one before."""
-    noise = random.standard_normal(shape)
+    return 0.03 * correlated(random, shape, correlation=0.9)
+
+
+def correlated(random: np.random.Generator, shape: tuple[int, int], *, correlation: float) -> Floats:
+    """Standard normal numbers, each with this share of the one of the step before."""
+    numbers: Floats = random.standard_normal(shape)
     for step in range(1, shape[1]):
-        noise[:, step] = 0.9 * noise[:, step - 1] + np.sqrt(1 - 0.9**2) * noise[:, step]
-    return 0.03 * noise
+        numbers[:, step] = correlation * numbers[:, step - 1] + np.sqrt(1 - correlation**2) * numbers[:, step]
+    return numbers
 
 
 def bursts(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
@@ -59,6 +64,8 @@ class Delay:
     shape: str = "steady"
     term: str = "forward"
     first: int = 0
+    varying: Floats | None = None
+    """Factor of each step; None: 1."""
 
     def ns(self, steps: int) -> Floats:
         since = np.arange(steps) - self.first
@@ -68,7 +75,7 @@ class Delay:
             "periodic": np.where(since % 5 == 0, 5 * usual_ns, 0.0),
             "growing": 2 * usual_ns * since / max(steps - self.first, 1),
         }
-        return np.where(since >= 0, shapes[self.shape], 0.0)
+        return np.where(since >= 0, shapes[self.shape], 0.0) * (1.0 if self.varying is None else self.varying)
 
 
 def job(

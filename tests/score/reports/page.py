@@ -14,6 +14,7 @@ import torch
 from tests.score.reports.grading import PARTLY, RIGHT, UNKNOWN, WRONG
 from tests.score.reports.running import Outcome
 from tests.score.reports.truths import Truth, truths
+from tests.written import written_table
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "report-score.md"
@@ -68,16 +69,21 @@ def add_trial(outcomes: Sequence[Outcome], measured: str) -> None:
 
 
 def trial_lines() -> Iterator[str]:
-    """Lines of the page: the programs of the last trial, and how each was graded in its first run."""
-    *_, last = trials()
+    """Lines of the page: the programs that the score does not have yet, and how each was graded in its first run."""
+    score = "\n".join(written_table(PAGE, "report-score"))
+    new = {truth.name: truth for truth in truths() if f"|{_title(truth)}|" not in score}
     yield from COUNTS
-    yield _counts(f"first, {last['date']}", last)
+    for trial in trials():
+        if new.keys() & trial["grades"]:
+            yield _counts(f"first, {trial['date']}", trial)
     yield ""
-    yield "|program, report|item|ranks|first grade|"
-    yield "|---|---|---|---|"
-    for truth in truths():
-        if truth.name in last["grades"]:
-            yield f"|{_title(truth)}|{truth.item}|{truth.nproc}|{_marked(last['grades'][truth.name])}|"
+    yield "|program, report|item|ranks|trial|first grade|"
+    yield "|---|---|---|---|---|"
+    for trial in trials():
+        for name in [name for name in new if name in trial["grades"]]:
+            truth = new[name]
+            cells = (_title(truth), truth.item, truth.nproc, trial["commit"], _marked(trial["grades"][name]))
+            yield "|" + "|".join(map(str, cells)) + "|"
 
 
 def _counts(title: str, score: Mapping[str, Any]) -> str:

@@ -53,9 +53,10 @@ def main() -> int:
     _print_score(outcomes)
     if options.first:
         add_trial(outcomes, measured)
-        write_table(PAGE, "report-score-trial", trial_lines(), by="make score-reports FIRST=1")
     elif measured:
         write_table(PAGE, "report-score", lines(chosen, outcomes, measured), by="make score-reports")
+    if measured:
+        write_table(PAGE, "report-score-trial", trial_lines(), by="make score-reports FIRST=1")
     return int(not passes([outcome.grade for outcome in outcomes]))
 
 

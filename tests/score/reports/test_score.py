@@ -97,7 +97,7 @@ def test_every_program_has_a_truth_and_every_item_has_a_program() -> None:
 
 
 def test_the_page_is_as_the_commands_wrote_it() -> None:
-    """Programs of the last trial may have joined the score after its table was written."""
+    """Programs of trials may have joined after the score's table was written."""
     assert written_table(PAGE, "report-score-trial") == list(trial_lines())
     table = "\n".join(written_table(PAGE, "report-score") + written_table(PAGE, "report-score-trial"))
     assert [name for name in OURS if f"|{name.replace('_', ' ')}" not in table] == []

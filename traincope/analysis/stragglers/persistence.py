@@ -11,8 +11,9 @@ against it gain in any stretch of blocks has a known distribution: that of a ran
 recursion). A rank is late if its lead is so large that a healthy run has such a rank, in any term, with a chance of at
 most MAX_CHANCE. The stretch need not begin with the run: a rank may become slow.
 
-Blocks must not depend on each other. They last twice the autocorrelation time of the rank's excess. A lasting change of
-it, and a steady growth, are no noise and are removed before. So noise that comes in long bursts leaves few blocks, and
+Blocks must not depend on each other. They last twice the autocorrelation time of the noise in the rank's excess. A
+throw is a sign, so the noise counts by its signs. A lasting change, and a steady growth, are no noise and are removed
+before. So noise that comes in long bursts leaves few blocks, and
 no rank is named. Few steps do not show whether they depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps,
 or last BLOCK_NS if that is shorter: a machine favours one process over another for such times.
 
@@ -280,7 +281,7 @@ def _block_lengths(excess_ns: Floats, wall_ns: Floats, *, num_tests: int) -> Ite
     if steps < steps_needed(wall_ns, num_tests=num_tests):
         return
     level_ns = float(np.median(excess_ns)) - MARGIN * float(wall_ns.mean())
-    time = positive_correlation_time(_above(_noise(excess_ns), SMALL * level_ns))
+    time = positive_correlation_time(_signs(_noise(excess_ns), above=SMALL * level_ns))
     shortest = max(_shortest_block(wall_ns, steps), 1 if time == 1 else ceil(2 * time))
     yield from (shortest * scale for scale in SCALES if steps // (shortest * scale) >= needed)
 
@@ -295,10 +296,10 @@ def _noise(values: Floats) -> Floats:
     return noise
 
 
-def _above(noise_ns: Floats, small_ns: float) -> Floats:
-    """Return the noise beyond `small_ns`: less can't have made the rank late, however long it lasts."""
-    beyond: Floats = np.sign(noise_ns) * np.maximum(np.abs(noise_ns) - max(small_ns, 0.0), 0.0)
-    return beyond
+def _signs(noise_ns: Floats, *, above: float) -> Floats:
+    """Return the signs of noise; 0 where it is not above a size: less can't have made the rank late."""
+    signs: Floats = np.where(np.abs(noise_ns) > above, np.sign(noise_ns), 0.0)
+    return signs
 
 
 def _block_means(values: Floats, length: int) -> Floats:
