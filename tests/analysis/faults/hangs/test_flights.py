@@ -19,7 +19,7 @@ from tests.analysis.faults.hangs.test_stops import (
     steps,
     waiting,
 )
-from tests.timeline.build import Row, clock, collective, group, phase, rank, run, step
+from tests.timeline.build import Row, clock, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Hang, HangKind
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.hangs.aborts import with_aborted
@@ -74,9 +74,9 @@ class Recorded:
         return self.flight
 
 
-def light(number: int, stack: str, *, of: Flight | None, size: int = 2, clocks: Sequence[Row] = ()) -> RankRecords:
+def light(number: int, stack: str, *, of: Flight | None, size: int = 2, more: Sequence[Row] = ()) -> RankRecords:
     """A rank between two windows."""
-    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS), *clocks]
+    rows = [*steps(detailed=False), phase(Phase.FORWARD, LAST_NS, LAST_NS + 1, at=NUM_STEPS), *more]
     made = rank(number, *rows, groups=[group("dp", *range(size), key="0")], ending=None)
     return replace(looked(made, stack), flight=None if of is None else Recorded(of))
 
@@ -99,6 +99,15 @@ def test_a_rank_that_gave_no_answer_is_named_by_the_waits_of_the_others_and_its_
     hang = only(*ranks, light(2, FAULTY, of=waits(3), size=3))
     assert (hang.kind, hang.culprits, hang.confidence) == (HangKind.STUCK, (1,), MEDIUM)
     assert hang.collective == "all_reduce"
+
+
+def test_a_recorded_message_that_did_not_end_is_the_wait_and_not_the_last_collective() -> None:
+    """torch has no message of gloo. Rank 1 completed the first all-reduce, and waits for a message of rank 0."""
+    recv = message("recv", LAST_NS + 2, OPEN, peer=0, at=NUM_STEPS)
+    receiver = light(1, WAITING, of=waits(), more=[recv, stall(recv, LAST_NS + 2, OPEN)])
+    hang = only(light(0, WAITING, of=waits(joined=2)), receiver)
+    assert hang.kind == HangKind.DEADLOCK
+    assert "rank 1 waited for rank 0 in recv on dp" in hang.evidence
 
 
 def test_a_rank_whose_own_last_collective_did_not_end_is_not_named() -> None:
@@ -170,7 +179,7 @@ def test_a_size_on_which_a_peer_aborted_is_found_by_what_the_survivors_left() ->
 
     def survivor(number: int) -> RankRecords:
         of = replace(odd if number == 1 else waits(4), at_ns=written_ns)
-        made = light(number, "", of=of, size=4, clocks=[Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)])
+        made = light(number, "", of=of, size=4, more=[Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)])
         return replace(made, looks=(), info=replace(made.info, ending="RuntimeError"))
 
     aborted = light(2, "", of=None, size=4)
@@ -303,12 +312,12 @@ def test_the_step_in_which_a_rank_aborted_decides_between_two_others(
 def ended(number: int, size: int, *, aborted: bool, rows: Sequence[Row] = ()) -> RankRecords:
     """A rank that aborted inside gloo, or that lost its connection and wrote its flight recorder before."""
     if aborted:
-        made = light(number, "", of=None, size=size, clocks=rows)
+        made = light(number, "", of=None, size=size, more=rows)
         fatal = {"fatal": f"Fatal Python error: Aborted\n\n{OTHER_THREAD}"}
         return replace(made, looks=(), info=replace(made.info, signals=fatal))
     written_ns = LAST_NS + 5 * MS
     clocks = [*rows, Row(kind=Kind.EVENT, start_ns=written_ns + MS, end_ns=0)]
-    made = light(number, "", of=replace(waits(size), at_ns=written_ns), size=size, clocks=clocks)
+    made = light(number, "", of=replace(waits(size), at_ns=written_ns), size=size, more=clocks)
     return replace(made, looks=(), info=replace(made.info, ending="RuntimeError"))
 
 
@@ -332,7 +341,7 @@ def test_a_wall_clock_that_is_set_back_during_the_run_moves_no_collective_to_ano
     made = [flight(3, HABIT[:1], complete=0, others=habit if number == 1 else None) for number in range(3)]
     made = [replace(of, entries=tuple(map(on_wall, of.entries))) for of in made]
     clocks = [clock(0, 2 * back_ns), clock(set_ns, set_ns + back_ns)]
-    hang = only(*(light(number, WAITING, of=of, size=3, clocks=clocks) for number, of in enumerate(made)))
+    hang = only(*(light(number, WAITING, of=of, size=3, more=clocks) for number, of in enumerate(made)))
     assert (hang.kind, hang.culprits, hang.step) == (HangKind.MISMATCH, (1,), 3)
 
 
@@ -343,7 +352,7 @@ def test_readings_of_both_clocks_that_a_busy_host_tore_apart_move_no_collective_
     clocks = [clock(at, at) for at in range(6)]
     torn = [clock(at * STEP_NS + 50 * MS, at * STEP_NS + 90 * MS) for at in range(1, NUM_STEPS)]
     backward = [phase(Phase.BACKWARD, at * STEP_NS, at * STEP_NS + 2 * MS, at=at) for at in range(NUM_STEPS)]
-    stuck = light(1, FAULTY, of=flight(2, (), complete=0), clocks=[*clocks, *torn, *backward])
+    stuck = light(1, FAULTY, of=flight(2, (), complete=0), more=[*clocks, *torn, *backward])
     hang = only(light(0, IN_BACKWARD, of=waits()), stuck)
     assert (hang.kind, hang.culprits, hang.step) == (HangKind.STUCK, (1,), NUM_STEPS)
 
@@ -387,7 +396,7 @@ def test_of_two_ranks_that_wait_inside_of_autograd_the_one_that_left_its_habit_i
 def test_garbage_that_a_dying_process_collects_makes_no_answer_old() -> None:
     """A time-out of gloo ended rank 0 a minute after it wrote its answer."""
     collected = phase(Phase.GC, SEEN_NS + 60_000 * MS, SEEN_NS + 60_001 * MS, at=NUM_STEPS)
-    waited = light(0, IN_BACKWARD, of=waits(), clocks=[collected])
+    waited = light(0, IN_BACKWARD, of=waits(), more=[collected])
     dead = replace(waited, info=replace(waited.info, ending="RuntimeError"))
     hang = only(dead, light(1, FAULTY, of=flight(2, (), complete=0)))
     assert (hang.kind, hang.culprits, hang.collective) == (HangKind.STUCK, (1,), "all_reduce")

@@ -485,6 +485,35 @@ def test_a_stage_that_waits_for_its_usual_message_is_part_of_a_deadlock() -> Non
     assert hang.evidence.startswith(f"{waited}; rank 1 waited for rank 0 in recv on pp")
 
 
+def neighbour(number: int) -> RankRecords:
+    """One of a ring of four. After each all-reduce, it receives from the rank before it and sends to the one after it.
+
+    Rank 2 sends nothing the last time, and goes on. So rank 3 does not get into the next all-reduce.
+    """
+    before, after, rows = (number - 1) % 4, (number + 1) % 4, steps()
+    for at in range(NUM_STEPS):
+        is_last, begin = at == NUM_STEPS - 1, at * 100 * MS + 80 * MS
+        end = OPEN if is_last and number == 3 else begin + 5 * MS
+        rows.append(message("recv", begin, end, peer=before, sequence=at, at=at, flags=Flag.ASYNC))
+        if not (is_last and number == 2):
+            rows.append(message("send", begin + MS, begin + 6 * MS, peer=after, sequence=at, at=at, flags=Flag.ASYNC))
+    if number == 3:
+        rows = [row for row in rows if row.start_ns != STOP_NS]
+        (recv,) = (row for row in rows if row.end_ns == OPEN)
+        last = [stall(recv, recv.start_ns, OPEN)]
+    else:
+        last = waiting()
+    return looked(rank(number, *rows, *last, groups=[group("dp", 0, 1, 2, 3)], ending=None), WAITING)
+
+
+def test_a_rank_that_left_out_a_message_and_went_on_to_a_collective_is_named() -> None:
+    """The missing message belongs to the step before the one that is open."""
+    hang = only(*map(neighbour, range(4)))
+    assert (hang.kind, hang.culprits, hang.victims, hang.confidence) == (HangKind.MISMATCH, (2,), (0, 1, 3), MEDIUM)
+    assert "rank 3 waited for rank 2 in recv on dp" in hang.evidence
+    assert hang.evidence.endswith("rank 2 issued other messages, or fewer, than in earlier steps")
+
+
 def test_a_rank_that_left_its_loop_early_is_named() -> None:
     rows = steps()[:-1]
     left = rank(1, *rows, groups=[WORLD], ending="clean")

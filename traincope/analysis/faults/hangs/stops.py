@@ -210,13 +210,13 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     departs = {rank: run.standings[rank].calls.departs for rank in source.ranks}
     odd = tuple(rank for rank, departed in departs.items() if departed)
     direct = {edge.call.channel.direct for edge in inside}
-    alike = direct == {False} or (direct == {True} and _are_few(run, odd))
+    alike = direct == {False} or _are_few(run, odd)
     is_habit = alike and bool(odd) and len(odd) < len(departs) and None not in departs.values()
     waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
     if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
         return _unknown(hang, source.ranks, "the records do not show all of their waits")
     if is_habit:
-        return _departed(run, hang, odd, text, direct=direct == {True})
+        return _departed(run, hang, odd, text, direct=True in direct)
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
     return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text, cannot_go_on="they wait for each other")
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class RankCalls:
     waiting: frozenset[Identity]
     """Calls in whose wait the training thread was when its records end."""
     by_flight: bool = False
-    """They are those of torch's flight recorder."""
+    """They are those of torch's flight recorder, and the recorded messages between two ranks."""
     messages: Mapping[Channel, int] | None = None
     """Channel of messages between two ranks -> their number since the run's begin; None if records are missing."""
     behind: frozenset[str] = frozenset()
@@ -121,8 +122,8 @@ class RankCalls:
 
     @cached_property
     def departs(self) -> bool | None:
-        """True if the last step, as far as it came, issues other collectives than the steps before it. None if these
-        differ among themselves, or are too few.
+        """True if the last step, as far as it came, or the one before it issues other collectives than the steps before
+        them: a loop may begin its step late. None if these differ among themselves, or are too few.
         """
         last, habit = self._last_steps
         return None if habit is None else last != habit[: len(last)]
@@ -135,13 +136,20 @@ class RankCalls:
 
     @cached_property
     def _last_steps(self) -> tuple[list[tuple[Channel, str]], list[tuple[Channel, str]] | None]:
-        """The collectives of the last step, and those of each step before it; None if these differ or are too few."""
+        """The collectives of the last step, and those of each step before it. Where these are not alike, the last two
+        steps, and twice those of each step before them. None if these differ too, or are too few.
+        """
         by_step: dict[int, list[tuple[Channel, str]]] = {}
         for call in self.calls:
             by_step.setdefault(call.step, []).append((call.channel, call.operation))
-        *earlier, last = [by_step[step] for step in sorted(by_step)][-HABIT_STEPS - 1 :] or [[]]
-        alike = len(earlier) >= HABIT_STEPS and all(step == earlier[0] for step in earlier)
-        return last, earlier[0] if alike else None
+        in_order = [by_step[step] for step in sorted(by_step)]
+        last: list[tuple[Channel, str]] = []
+        for num_last in (1, 2):
+            last = list(chain.from_iterable(in_order[-num_last:]))
+            earlier = in_order[:-num_last][-HABIT_STEPS:]
+            if len(earlier) == HABIT_STEPS and all(step == earlier[0] for step in earlier):
+                return last, num_last * earlier[0]
+        return last, None
 
     @cached_property
     def windows(self) -> frozenset[int]:
@@ -154,10 +162,10 @@ class RankCalls:
 
     def joined(self, call: Call) -> bool | None:
         """True if the rank issued its part of another rank's call; None if its records do not show it."""
-        if (call.window == FLIGHT_WINDOW) is not self.by_flight:
-            return None  # their counts do not compare
         if call.message is not None and self.messages is not None:
             return self.messages.get(call.channel, 0) > call.message
+        if (call.window == FLIGHT_WINDOW) is not (self.by_flight and not call.channel.direct):
+            return None  # their counts do not compare
         if self.latest.get(call.channel, (-1, -1)) >= (call.window, call.sequence):
             return True
         if self.by_flight:

@@ -1,6 +1,9 @@
-"""Calls of each rank by torch's flight recorder, which also covers steps without detail."""
+"""Calls of each rank by torch's flight recorder, which also covers steps without detail.
 
-from collections.abc import Iterator, Mapping
+Messages between two ranks are those that were recorded: torch counts them otherwise, and of gloo it has none.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +54,20 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
     made = {
         number: RankCalls(
             recorded[number].rank,
-            tuple(_calls(recorded[number].rank, flight, groups, first, furthest)),
-            frozenset(),
+            tuple(_with_messages(_calls(recorded[number].rank, flight, groups, first, furthest), recorded[number])),
+            frozenset(identity for identity in recorded[number].waiting if identity[0].direct),
             by_flight=True,
+            messages=recorded[number].messages,
             behind=frozenset(entry.group for entry in flight.entries if _is_left_behind(entry, furthest)),
         )
         for number, flight in flights.items()
     }
     return {**recorded, **made}
+
+
+def _with_messages(calls: Iterable[Call], recorded: RankCalls) -> list[Call]:
+    direct = (call for call in recorded.calls if call.channel.direct)
+    return sorted((*calls, *direct), key=lambda call: call.start_ns)
 
 
 def _is_fresh(flight: Flight, rank: RankTimeline, clocks: Mapping[int, RankClock]) -> bool:

@@ -157,8 +157,9 @@ class Standing:
 
     @property
     def may_wait(self) -> bool:
-        """True if it stood where it waits for a collective, and its process runs."""
-        return self.state not in STOPPED and self.place in (Place.COMMUNICATION, Place.BACKWARD)
+        """True if it stood where it waits for a collective, or its time for one was over, and its process runs."""
+        stood = self.place in (Place.COMMUNICATION, Place.BACKWARD) or (self.place is None and self.timed_out)
+        return self.state not in STOPPED and stood
 
     @property
     def site(self) -> str | None:
