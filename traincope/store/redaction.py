@@ -226,14 +226,14 @@ def _axis(axis: str, hashed: Hash) -> str:
 
 def _details(details: Any, hashed: Hash) -> Any:
     """Redact details of one of the recorder's own events. An exception's message and traceback are left out, and those
-    of the exceptions behind it.
+    of the exceptions behind it, and of other ranks.
     """
     kept = ((key, value) for key, value in _items(details) if not key.endswith(("message", "traceback")))
     return {key: _detail(key, value, hashed) for key, value in kept}
 
 
 def _detail(key: str, value: Any, hashed: Hash) -> Any:
-    if key == "chain" and isinstance(value, list):
+    if key in ("chain", "failures") and isinstance(value, list):
         return [_details(each, hashed) for each in value]
     return value if key in words.DETAILS else _values(value, hashed)
 

@@ -51,7 +51,7 @@ def main() -> int:
         print(f"nothing is written: {error}", file=sys.stderr)
         return 2
     _print_score(outcomes)
-    if options.first:
+    if options.first and outcomes:
         add_trial(outcomes, measured)
     elif measured:
         write_table(PAGE, "report-score", lines(chosen, outcomes, measured), by="make score-reports")

@@ -375,6 +375,7 @@ def _raised(record: _EndEvidence, at_ns: int, chain: Chain) -> Fault:
         handler=last.handler or counted.handler,
         hidden_at=None if hidden_by is None else hidden_by.site,
         of_communication=counted.of_communication,
+        failures=chain.failures,
     )
 
 

@@ -88,6 +88,8 @@ class Chain:
     """An exception that ended a rank, and those behind it, the nearest first."""
 
     raised: tuple[Raised, ...]
+    failures: tuple[tuple[int, Raised], ...] = ()
+    """Ranks and what they raised, if it is an error that torch raises on all ranks because of these."""
 
     @property
     def last(self) -> Raised:
@@ -157,7 +159,12 @@ def chain_of(details: Mapping[str, Any]) -> Chain:
         first.append(_raised(details, prefix="handling_"))
     behind = details.get("chain")
     rest = [_raised(each) for each in behind if isinstance(each, dict)] if isinstance(behind, list) else []
-    return Chain(raised=(*first, *rest))
+    failures = details.get("failures")
+    failed = [each for each in failures if isinstance(each, dict)] if isinstance(failures, list) else []
+    return Chain(
+        raised=(*first, *rest),
+        failures=tuple((each["rank"], _raised(each)) for each in failed if isinstance(each.get("rank"), int)),
+    )
 
 
 def shortened(message: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.faults.exceptions import Raised
 from traincope.timeline import OpenRecord
 
 
@@ -154,6 +155,8 @@ class Fault:
     """
     traceback: tuple[str, ...] = ()
     """File, line and function of an exception's frames, innermost last."""
+    failures: tuple[tuple[int, Raised], ...] = ()
+    """Ranks and what they raised, if torch raised the exception on all ranks because of these."""
 
     @property
     def until_ns(self) -> int:

@@ -60,6 +60,9 @@ its lateness.
 """
 
 
+NO_END, RAISED = "its end is not recorded", "it raised an exception"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stretch:
     """An interval on one rank. Intervals of one name and step form one mark."""
@@ -69,7 +72,8 @@ class _Stretch:
     step: int
     start_ns: int
     end_ns: int
-    complete: bool = True
+    failed: str = ""
+    """Why it is not complete."""
 
 
 def marks(timeline: Timeline) -> Iterator[Fault]:
@@ -92,7 +96,7 @@ def _checkpoints(rank: RankTimeline) -> Iterator[_Stretch]:
                 step=int(stall["step"]),
                 start_ns=int(stall["start_ns"]),
                 end_ns=rank.last_ns if open_ else int(stall["end_ns"]),
-                complete=not open_,
+                failed=NO_END if open_ else RAISED if stall["flags"] & Flag.RAISED else "",
             )
 
 
@@ -144,7 +148,7 @@ def _mark(kind: FaultKind, stretches: list[_Stretch]) -> Fault:
         ranks=tuple(sorted({stretch.rank for stretch in stretches})),
         step=None if first.step == NO_STEP else first.step,
         what=first.name,
-        evidence="" if all(stretch.complete for stretch in stretches) else "its end is not recorded",
+        evidence=next((stretch.failed for stretch in stretches if stretch.failed), ""),
         confidence=HIGH,
         lasted_ns=max(_length_ns(of_rank, whole=kind is FaultKind.EVALUATION) for of_rank in by_rank.values()),
         end_ns=max(stretch.end_ns for stretch in stretches),

@@ -261,6 +261,8 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     odd = odd_models({end.ranks[0]: end.message for end in firsts}, timeline.run.info.world_size)
     if odd:
         return _other_model(firsts, odd)
+    if _told_by_all(timeline, firsts):
+        return _of_failures(firsts)
     is_program = 2 * len(ranks) > timeline.run.info.world_size
     who = f"all {len(ranks)} ranks" if len(ranks) == timeline.run.info.world_size else numbers(ranks, "rank")
     within = duration(max(end.at_ns for end in firsts) - first.at_ns)
@@ -273,6 +275,31 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
         advice="Read the traceback of one of them: the program raises it on each rank, and none of them is the cause."
         if is_program
         else "Read the traceback of one of them: errors of the other ranks follow from theirs.",
+    )
+
+
+def _told_by_all(timeline: Timeline, firsts: Sequence[Fault]) -> bool:
+    """True if all ranks of the job raised an error that names the same ranks. In a part of the job they may be counted
+    within their group.
+    """
+    named = {tuple(rank for rank, _ in end.failures) for end in firsts}
+    return len(named) == 1 and any(named) and len(firsts) == timeline.run.info.world_size
+
+
+def _of_failures(firsts: Sequence[Fault]) -> Finding:
+    """Ranks whose failures torch raised again on all ranks."""
+    first = min(firsts, key=lambda end: end.at_ns)
+    ranks = tuple(rank for rank, _ in first.failures)
+    failed = "; ".join(f"rank {rank} raised {raised}" for rank, raised in first.failures)
+    where = f" at {first.site}" if first.site else ""
+    return Finding(
+        kind=FindingKind.FAILED_RANK,
+        ranks=ranks,
+        steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
+        confidence=HIGH,
+        evidence=f"{failed}; torch told all {len(firsts)} ranks{where}, where each raised {first.raised}",
+        advice=f"Mend the {first.failures[0][1].kind} of {numbers(ranks, 'rank')}: the errors of the others are only "
+        "its news.",
     )
 
 

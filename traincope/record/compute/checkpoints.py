@@ -9,12 +9,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Phase
+from traincope.events import CHECKPOINT_FAILED, CHECKPOINT_SAVED, Flag, Phase
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.segments.slots import Slot
+from traincope.record.segments.slots import Slot, add_flag
 from traincope.record.session.recorder import Recorder
 
 
@@ -68,19 +68,24 @@ class Checkpoints:
         def begin() -> Slot:
             return phases.begin(Phase.CHECKPOINT_STALL, recorder.names.intern(name))
 
-        finish = guard(phases.end)
+        @guard
+        def finish(slot: Slot, raised: bool) -> None:
+            if raised:
+                add_flag(slot, Flag.RAISED)
+            phases.end(slot)
 
         @functools.wraps(original)
         def stalled(*args: Any, **kwargs: Any) -> Any:
             if depth.inside or not recorder.active:
                 return original(*args, **kwargs)
-            slot, depth.inside = begin(), True
+            slot, depth.inside, raised = begin(), True, True
             try:
                 result = original(*args, **kwargs)
+                raised = False
             finally:
                 depth.inside = False
                 if slot is not None:
-                    finish(slot)
+                    finish(slot, raised)
             follow(result)
             return result
 

@@ -45,6 +45,10 @@ FRAMES_IN_CHAIN, CHARACTERS_IN_CHAIN = 8, 500
 """Limits of each of these."""
 CAUSE, CONTEXT = "cause", "context"
 """Link of an exception to the one before it: `raise ... from` it, or it was being handled."""
+CHECKPOINT_ERROR = ("torch.distributed.checkpoint.api", "CheckpointException")
+"""Module and name of torch's error of a distributed checkpoint. Its second argument has the error of each rank, and the
+frames of that.
+"""
 PLAIN_TYPES = (str, bytes, int, float, bool, type(None))
 
 
@@ -56,7 +60,8 @@ class Ending:
     """`clean`, or the name of the exception."""
     details: Mapping[str, Detail] = field(default_factory=dict)
     """`type`, `at`, `message`, `traceback`, `out_of_memory` if the message names a memory shortage, `communication` if
-    communication failed, `signal_handler` if a handler of that signal raised it, and the `chain` behind it.
+    communication failed, `signal_handler` if a handler of that signal raised it, the `chain` behind it, and the
+    `failures` of ranks that it reports.
 
     A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`, ...
     """
@@ -146,7 +151,25 @@ def _all_of(error: BaseException, limits: _Limits, *, handled: int) -> dict[str,
         {"type": type(each).__name__, "link": link, **_describe(each, inner)}
         for link, each in _chain(error, handled=handled)
     ]
-    return details | ({"chain": chain} if chain else {})
+    failures = list(_failures(error, inner))
+    return details | ({"chain": chain} if chain else {}) | ({"failures": failures} if failures else {})
+
+
+def _failures(error: BaseException, limits: _Limits) -> Iterator[dict[str, Detail]]:
+    """Describe what ranks failed by, as torch's error of a distributed checkpoint has it from them."""
+    if (type(error).__module__, type(error).__name__) != CHECKPOINT_ERROR:
+        return
+    failures = next((arg for arg in error.args if type(arg) is dict), {})
+    for rank, (failed, frames) in sorted(failures.items())[:MAX_CHAIN]:
+        places = [(frame.filename, frame.lineno or 0, frame.name) for frame in frames]
+        message = message_of(failed, limits.characters) if limits.characters else ""
+        yield {
+            "rank": rank,
+            "type": type(failed).__name__,
+            "at": _at(places),
+            **({"message": message} if message else {}),
+            "traceback": _chosen(places, limits.frames),
+        }
 
 
 def _chain(error: BaseException, *, handled: int) -> Iterator[tuple[str, BaseException]]:
