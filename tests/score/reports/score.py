@@ -51,9 +51,9 @@ def main() -> int:
         print(f"nothing is written: {error}", file=sys.stderr)
         return 2
     _print_score(outcomes)
-    if options.first and outcomes:
+    if outcomes and options.first:
         add_trial(outcomes, measured)
-    elif measured:
+    elif outcomes and measured:
         write_table(PAGE, "report-score", lines(chosen, outcomes, measured), by="make score-reports")
     if measured:
         write_table(PAGE, "report-score-trial", trial_lines(), by="make score-reports FIRST=1")
