@@ -399,6 +399,25 @@ def test_the_same_exception_on_all_ranks_names_no_rank() -> None:
     assert [(fault.ranks, fault.follows) for fault in faults(known)] == [((at,), False) for at in (3, 0, 1, 2)]
 
 
+def test_the_rank_whose_failure_torch_raised_on_all_ranks_is_named() -> None:
+    """Of a group within the job, ranks may be counted within the group."""
+    failed = {"rank": 1, "type": "OSError", "at": "filesystem.py:520", "message": "[Errno 28] No space left on device"}
+
+    def told(number: int) -> RankRecords:
+        records = raising(number, 150 + number, error="CheckpointException")
+        return replace(records, details={1: {**records.details[1], "failures": [failed]}})
+
+    first = analyze(timeline(*map(told, range(3)))).verdict[0]
+    assert (first.kind, first.ranks, first.confidence) == ("failed_rank", (1,), "high")
+    assert first.evidence == (
+        "rank 1 raised OSError: [Errno 28] No space left on device at filesystem.py:520; torch told all 3 ranks at "
+        "model.py:41, where each raised CheckpointException"
+    )
+    assert first.advice.startswith("Mend the OSError of rank 1:")
+    others = ended(2, last_ns=170 * MS, ending="clean")
+    assert analyze(timeline(told(0), told(1), others)).verdict[0].ranks != (1,)
+
+
 def test_ranks_that_were_ended_before_they_raised_it_change_nothing() -> None:
     ranks = [raising(0, 150), raising(1, 160), ended(2, last_ns=170 * MS, signals={"SIGTERM": HANGING})]
     assert analyze(timeline(*ranks)).verdict[0].ranks == ()

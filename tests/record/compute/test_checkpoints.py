@@ -5,8 +5,11 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 
 import traincope
+from traincope.analysis import FaultKind, FindingKind
+from traincope.analysis.faults.marks import RAISED
 from traincope.events import Kind, Phase
 from traincope.store import RankRecords, read_run
 
@@ -41,6 +44,31 @@ def test_saves_and_loads_are_stalls_and_an_asynchronous_save_ends_later(tmp_path
     (rank,) = read_run(tmp_path / "run").ranks
     assert stalls(rank) == ["save checkpoint", "load checkpoint", "save checkpoint", "async_save checkpoint"]
     assert events(rank) == ["checkpoint saved"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_save_that_fails_is_no_checkpoint_and_its_error_has_the_failures_of_ranks(tmp_path: Path) -> None:
+    """The disk of the second save is full."""
+    full = tmp_path / "second"
+    full.mkdir()
+    (full / "__0_0.distcp").symlink_to("/dev/full")
+    state = {"weight": torch.ones(40_000)}
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+
+    def train() -> None:
+        with traincope.run(tmp_path / "run") as run:
+            for folder in (tmp_path / "first", full):
+                run.step()
+                dcp.save(state, checkpoint_id=folder)
+
+    with pytest.raises(CheckpointException):
+        train()
+    dist.destroy_process_group()
+    analysis = traincope.analyze(traincope.open_run(tmp_path / "run"))
+    assert [mark.evidence for mark in analysis.faults if mark.kind is FaultKind.CHECKPOINT] == ["", RAISED]
+    (first,) = (finding for finding in analysis.verdict if finding.kind is FindingKind.FAILED_RANK)
+    assert "because rank 0 raised OSError: [Errno 28] No space left on device at filesystem.py:" in first.evidence
+    assert first.advice.endswith("Restart from the checkpoint of step 0.")
 
 
 def test_a_save_by_safetensors_is_one_stall_under_any_name(tmp_path: Path) -> None:

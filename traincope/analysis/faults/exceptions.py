@@ -112,7 +112,10 @@ class Chain:
     def behind(self) -> str:
         """Those that the one that counts came from."""
         rest = self.raised[self._at + 1 : self._at + 1 + MAX_BEHIND]
-        return "".join(f", {LINKS.get(each.link, 'after')} {each}" for each in rest)
+        return "".join(
+            [f", {LINKS.get(each.link, 'after')} {each}" for each in rest]
+            + [f", because rank {rank} raised {each}" for rank, each in self.failures[:MAX_BEHIND]]
+        )
 
     @property
     def _at(self) -> int:
