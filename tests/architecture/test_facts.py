@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.gpu.test_operations import CALLS
+from tests.release.test_base import NEED
 from tests.truth.formulas import published
 from tests.truth.formulas.trainings import trainings
 from tests.truth.layouts.trainings import PREDICTED
@@ -177,6 +178,13 @@ def test_the_levels_of_confidence_are_those_of_the_code() -> None:
     levels = {value for name, value in vars(confidence).items() if name.isupper()}
     column = next(column for column in FAULTS_VIEW.columns if column.name == "confidence")
     assert set(re.findall(r"`(\w+)`", column.help)) == levels
+
+
+def test_the_extras_that_the_readme_names_are_those_that_the_commands_ask_for() -> None:
+    stated = re.findall(r"((?:`\w+`(?: and )?)+)\s+needs? `\[(\w+)\]`", PAGES["README.md"])
+    pairs = {(command, extra) for commands, extra in stated for command in re.findall(r"`(\w+)`", commands)}
+    assert len(pairs) == 6
+    assert pairs <= {(command.split()[0], extra) for command, extra in NEED}
 
 
 def _numbers(fact: str, text: str) -> list[float]:
