@@ -185,9 +185,9 @@ truth-steps: setup
 
 # ROWS=FILE also scores the rows of a file with the columns of tests/truth/formulas/llm_foundry.csv.
 truth-plan: setup
-	$(BIN)/python -m tests.truth.formulas.published
-	$(BIN)/python -m tests.truth.formulas.predicted $(ROWS)
-	$(BIN)/python -m tests.truth.formulas.peaks
+	@failed=0; $(BIN)/python -m tests.truth.formulas.published || failed=1; \
+	  $(BIN)/python -m tests.truth.formulas.predicted $(ROWS) || failed=1; \
+	  $(BIN)/python -m tests.truth.formulas.peaks || failed=1; exit $$failed
 
 # CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
 score-hangs: setup

@@ -81,6 +81,7 @@ def test_a_loss_that_differs_is_a_change(recorded: dict[str, str], changed: bool
 
 def test_a_score_passes_with_four_fifths_right_and_none_wrong() -> None:
     assert passes([RIGHT] * 4 + [PARTLY])
+    assert not passes([])
     assert not passes([RIGHT] * 7 + [PARTLY] * 2)
     assert not passes([RIGHT] * 9 + [f"{WRONG}: the training changed"])
 
