@@ -209,6 +209,7 @@ IN_A_SHELL = f"{sys.executable} -m traincope.cli.main run"
         ("ulimit -f 0; {run} --out x -- sh -c 'exit 3'", "its processes could not report"),
         ("ulimit -n 6; {run} --out x -- sh -c 'exit 3'", ""),
         ("mkdir gone; cd gone; rmdir ../gone; {run} -- sh -c 'exit 3'", "traincope: not recorded: No such file or dir"),
+        ("o=$PWD; mkdir gone; cd gone; rmdir ../gone; {run} --out $o/x -- sh -c 'exit 3'", "nothing was recorded"),
         ("TRAINCOPE_ON_HANG=stop {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_ON_HANG must be report or exit"),
         ("TRAINCOPE_ON_HANG=exit {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_AGENT=off switches off"),
         ("TRAINCOPE_OUT=/dev/null {run} -- sh -c 'exit 3'", "TRAINCOPE_OUT is ignored: /dev/null is not a directory"),
