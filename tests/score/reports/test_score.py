@@ -133,7 +133,7 @@ def test_the_end_of_a_launch_that_the_score_stopped_is_not_the_launchers(
         assert running._end([sys.executable, program], tmp_path, dict(os.environ), log) == running.STOPPED
 
 
-@pytest.mark.parametrize("name", swept(QUICK, but=["two_groups", "polls_a_server"]))
+@pytest.mark.parametrize("name", swept(QUICK, but=["two_groups"]))
 def test_a_program_gets_the_right_verdict(name: str, tmp_path: Path) -> None:
     outcome = judge(OURS[name], keep=tmp_path, bare=tmp_path / "bare")
     assert outcome.grade == RIGHT, outcome
