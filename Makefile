@@ -29,7 +29,7 @@ demo: setup
 
 # FAST=1 runs the files whose tests start no process and no browser.
 test: setup $(if $(FAST),,programs)
-	@$(BIN)/python -m pytest -q -n 4 --no-loadscope-reorder $(if $(FAST),--no-processes) tests
+	@$(BIN)/python -m pytest -q -n $(if $(FAST),2,4) --no-loadscope-reorder $(if $(FAST),--no-processes) tests
 
 # SECONDS=600 runs for 600 seconds; SEED=7 runs one round with that seed.
 fuzz: setup
@@ -185,9 +185,9 @@ truth-steps: setup
 
 # ROWS=FILE also scores the rows of a file with the columns of tests/truth/formulas/llm_foundry.csv.
 truth-plan: setup
-	$(BIN)/python -m tests.truth.formulas.published
-	$(BIN)/python -m tests.truth.formulas.predicted $(ROWS)
-	$(BIN)/python -m tests.truth.formulas.peaks
+	@failed=0; $(BIN)/python -m tests.truth.formulas.published || failed=1; \
+	  $(BIN)/python -m tests.truth.formulas.predicted $(ROWS) || failed=1; \
+	  $(BIN)/python -m tests.truth.formulas.peaks || failed=1; exit $$failed
 
 # CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
 score-hangs: setup

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.gpu.test_operations import CALLS
+from tests.release.test_base import NEED
 from tests.truth.formulas import published
 from tests.truth.formulas.trainings import trainings
 from tests.truth.layouts.trainings import PREDICTED
@@ -21,6 +22,11 @@ from tests.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import confidence
 from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO, LEVEL
 from traincope.analysis.diff.significance import BLOCKS, MIN_BLOCK_STEPS
+from traincope.analysis.faults.hangs.evidence import patience
+from traincope.analysis.reliability.rolling import MAX_POINTS
+from traincope.analysis.stragglers import slowdown
+from traincope.cli.commands import sql
+from traincope.cli.launch.hang_exit import GRACE_SECONDS
 from traincope.errors import (
     BROKEN_RULE,
     LEFT_OUT,
@@ -30,9 +36,32 @@ from traincope.errors import (
     MissingDependencyError,
     VersionError,
 )
-from traincope.events import BLOCK_STEPS
-from traincope.record.session.sampling import FIRST_BLOCKS
+from traincope.events import BLOCK_STEPS, EARLY_STEPS
+from traincope.live.node import agent
+from traincope.live.node.noticing.watchdog import END_NS
+from traincope.live.node.retention import ROW_THINNING_NS
+from traincope.live.peers.copies import histories
+from traincope.live.peers.copies.witnessing import MAX_HOSTS
+from traincope.live.peers.peers import NUM_WITNESSES
+from traincope.live.peers.settings import DEFAULT_PORT
+from traincope.live.serve import so_far, tile_handoff
+from traincope.live.shipping.limits import DEFAULT_BYTES_PER_SECOND
+from traincope.live.tree.places import FANOUT
+from traincope.mcp import tools
+from traincope.mcp.bounded import MAX_CHARACTERS, MAX_TEXT
+from traincope.record.compute.flops import MAX_INTERVAL
+from traincope.record.session.ending import MAX_MESSAGE_CHARACTERS
+from traincope.record.session.options import DEFAULT_DISK_BUDGET
+from traincope.record.session.sampling import DEFAULT_BUDGET, FIRST_BLOCKS
+from traincope.store.places.node_local import MIN_FREE_BYTES
+from traincope.store.places.ship_notes import DEFAULT_WAIT_SECONDS
+from traincope.store.segments.segments import RECORD_DTYPE
+from traincope.store.side_tables.row_thinning import HOUR_NS, PLAIN_ROWS
+from traincope.summaries.last_records import LAST_RECORDS
+from traincope.summaries.reading import MANY_RANKS
+from traincope.summaries.rows import NEWEST_ROWS
 from traincope.tables.faults import FAULTS_VIEW
+from traincope.timeline.building import MAX_EARLIER_BYTES
 from traincope_dashboards.boards import BOARDS
 from traincope_dashboards.build import RULES, Settings, build
 
@@ -42,6 +71,7 @@ PAGES = {
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 }
 WORDS = {"eight": 8}
+SECOND_NS, MINUTE_NS = 1_000_000_000, 60_000_000_000
 
 
 def rules(kind: str) -> int:
@@ -51,7 +81,7 @@ def rules(kind: str) -> int:
     return sum(kind in rule for group in groups for rule in group["rules"])
 
 
-FACTS: dict[str, tuple[int, Callable[[], int]]] = {
+FACTS: dict[str, tuple[int, Callable[[], float]]] = {
     r"(\w+)(?: Grafana)? dashboards, \d+ recording rules": (3, lambda: len(BOARDS)),
     r"(\d+) recording rules\s+and": (3, lambda: rules("record")),
     r"recording rules\s+and\s+(\d+)\s+alerts": (3, lambda: rules("alert")),
@@ -86,6 +116,52 @@ FACTS: dict[str, tuple[int, Callable[[], int]]] = {
         3,
         lambda: len(list(trainings())),
     ),
+    r"after (\d+) seconds by SIGKILL": (1, lambda: GRACE_SECONDS),
+    r"job (?:ends )?after (\d+) minutes of a hang|with evidence ends the job after (\d+) minutes": (
+        2,
+        lambda: END_NS / MINUTE_NS,
+    ),
+    r"and after (\d+) seconds at least\. A": (1, lambda: patience.FLOOR_NS / SECOND_NS),
+    r"and (\d+) seconds at least\. The first": (1, lambda: patience.PAUSE_FLOOR_NS / SECOND_NS),
+    r"have (\d+)\s+minutes\. A rank in a debugger": (1, lambda: patience.UNLEARNED_NS / MINUTE_NS),
+    r"a stop is one after (\d+) s or": (1, lambda: patience.STALL_NS / SECOND_NS),
+    r"or (\d+) times the longest step or pause": (1, lambda: patience.STALL_MULTIPLE),
+    r"earlier attempts are read up to (\d+) GiB": (1, lambda: MAX_EARLIER_BYTES >> 30),
+    r"the newest (\d+) rows;": (1, lambda: NEWEST_ROWS),
+    r"The newest (\d+) of each rank stay": (1, lambda: PLAIN_ROWS),
+    r"Every (\d+)\s+hours the agent moves": (1, lambda: ROW_THINNING_NS / HOUR_NS),
+    r"the last ([\d,]+) records of each thread": (1, lambda: LAST_RECORDS),
+    r"from ([\d,]+) ranks with rows on": (1, lambda: MANY_RANKS),
+    r"Text shows the first (\d+) rows": (1, lambda: sql.MAX_ROWS),
+    r"at most (\d+), and whether there are more": (1, lambda: tools.MAX_ROWS),
+    r"for at most (\d+) s and in a quarter": (1, lambda: tools.QUERY_SECONDS),
+    r"A text has at most ([\d,]+) characters": (1, lambda: MAX_TEXT),
+    r"characters, and an answer ([\d,]+)\.": (1, lambda: MAX_CHARACTERS),
+    r"their messages, at most ([\d,]+) characters": (1, lambda: MAX_MESSAGE_CHARACTERS),
+    r"about (\d+) bytes per event, from": (1, lambda: tile_handoff.TILE_BYTES_PER_RECORD),
+    r"bytes per event, from ([\d,]+) events on": (1, lambda: tile_handoff.MIN_RECORDS),
+    r"in steps (\d+) to \d+, (?:and in requested|for at most)": (2, lambda: EARLY_STEPS.start),
+    r"in steps \d+ to (\d+), (?:and in requested|for at most)": (2, lambda: EARLY_STEPS[-1]),
+    r"every (\d+)th\), traincope's kernels": (1, lambda: MAX_INTERVAL),
+    r"judges every (\d+) s, after": (1, lambda: so_far.REST_SECONDS),
+    r"From (\d+) MiB of records on, it reads only rows": (1, lambda: so_far.MAX_BYTES >> 20),
+    r"(\d+)-byte events": (1, lambda: RECORD_DTYPE.itemsize),
+    r"each writing thread may keep; default (\d+) MiB": (1, lambda: DEFAULT_DISK_BUDGET >> 20),
+    r"two readings (?:by the agent|of the ranks); default (\d+)": (2, lambda: agent.DEFAULT_INTERVAL_SECONDS),
+    r"one CPU core that the agent takes; default ([\d.]+) ": (1, lambda: agent.SHARE_OF_A_CORE),
+    r"run\(budget=([\d.]+)\)`, `TRAINCOPE_BUDGET": (1, lambda: DEFAULT_BUDGET),
+    r"port (\d+) or, if that is taken|Open TCP port (\d+) between": (2, lambda: DEFAULT_PORT),
+    r"agents of up to (\d+) other hosts|copies to the next (\d+) hosts": (2, lambda: NUM_WITNESSES),
+    r"at most (\d+) children each": (1, lambda: FANOUT),
+    r"keeps copies of at most (\d+) hosts": (1, lambda: MAX_HOSTS),
+    r"by their newest ([\d,]+) collectives": (1, lambda: histories.MAX_RECORDS),
+    r"before each of up to (\d+) instants": (1, lambda: MAX_POINTS),
+    r"is local, has (\d+) MiB free": (1, lambda: MIN_FREE_BYTES >> 20),
+    r"is sent at once; default (\d+) MiB": (1, lambda: DEFAULT_BYTES_PER_SECOND >> 20),
+    r"for the last round; default (\d+) seconds": (1, lambda: DEFAULT_WAIT_SECONDS),
+    r"`none` \| S < (\d\.\d)": (1, lambda: slowdown.STRAGGLING_RATIO),
+    r"the slowest (\d+) % of the workers": (1, lambda: slowdown.SLOWEST_PERCENT),
+    r"a microbatch correlate by ([\d.]+) or more": (1, lambda: slowdown.CORRELATED),
 }
 """What pages say -> at least as often, and its number by the code."""
 
@@ -104,6 +180,13 @@ def test_the_levels_of_confidence_are_those_of_the_code() -> None:
     assert set(re.findall(r"`(\w+)`", column.help)) == levels
 
 
-def _numbers(fact: str, text: str) -> list[int]:
+def test_the_extras_that_the_readme_names_are_those_that_the_commands_ask_for() -> None:
+    stated = re.findall(r"((?:`\w+`(?: and )?)+)\s+needs? `\[(\w+)\]`", PAGES["README.md"])
+    pairs = {(command, extra) for commands, extra in stated for command in re.findall(r"`(\w+)`", commands)}
+    assert len(pairs) == 6
+    assert pairs <= {(command.split()[0], extra) for command, extra in NEED}
+
+
+def _numbers(fact: str, text: str) -> list[float]:
     words = [next(filter(None, found.groups())).lower() for found in re.finditer(fact, text)]
-    return [WORDS[word] if word in WORDS else int(word) for word in words]
+    return [WORDS[word] if word in WORDS else float(word.replace(",", "")) for word in words]

@@ -1,11 +1,14 @@
 """The judgement of a measurement against a budget. Its interval decides: noise can neither pass nor miss a budget."""
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from enum import StrEnum
 from math import exp, lgamma, log, log1p
 
 CONFIDENCE = 0.99
 """Of the interval of a share of trials."""
+NOT_SHOWN_EXIT = 4
+"""Exit code of a command whose results neither keep nor miss their limits, because of the machine's noise."""
 
 
 class Judged(StrEnum):
@@ -32,6 +35,14 @@ def at_least(low: float, high: float, *, budget: float) -> Judged:
 def exit_code(judged: Iterable[Judged]) -> int:
     """0 only if every budget is shown to be kept."""
     return int(any(each is not Judged.PASSED for each in judged))
+
+
+def at_least_one(text: str) -> int:
+    """Number of trials on a command line. Without any, a score would pass and show nothing."""
+    number = int(text)
+    if number < 1:
+        raise ArgumentTypeError("give at least 1")
+    return number
 
 
 def share_interval(hits: int, trials: int) -> tuple[float, float]:

@@ -1,8 +1,12 @@
 """The interval of a measurement decides whether it keeps its budget."""
 
+from argparse import ArgumentTypeError
+
+import numpy as np
 import pytest
 
-from tests.bench.judging import Judged, at_least, exit_code, judge, share_interval
+from tests.bench import overhead
+from tests.bench.judging import Judged, at_least, at_least_one, exit_code, judge, share_interval
 
 
 @pytest.mark.parametrize(
@@ -23,6 +27,20 @@ def test_a_command_succeeds_only_if_all_is_shown() -> None:
     assert exit_code([Judged.PASSED, Judged.PASSED]) == 0
     assert exit_code([Judged.PASSED, Judged.NOT_SHOWN]) == 1
     assert exit_code([Judged.MISSED]) == 1
+
+
+@pytest.mark.parametrize("text", ["0", "-3"])
+def test_a_score_of_no_trial_is_refused(text: str) -> None:
+    assert at_least_one("3") == 3
+    with pytest.raises(ArgumentTypeError):
+        at_least_one(text)
+
+
+def test_noise_neither_passes_nor_misses_the_recorders_own_time() -> None:
+    """Blocks from 0.4 to 1.6 % around a budget of 1 %."""
+    quiet, noisy = np.full(8, 0.004), np.linspace(0.004, 0.016, 8)
+    assert overhead._verdict(quiet, 0.99, 1.0, 0.05) == "own passed, ratio passed"
+    assert overhead._verdict(noisy, 0.99, 1.02, 0.05) == "own not shown, ratio not shown"
 
 
 def test_the_interval_of_a_share_is_that_of_clopper_and_pearson() -> None:

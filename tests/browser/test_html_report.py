@@ -22,7 +22,7 @@ from traincope.report.html.sections import ALL
 from traincope.report.text.forms import FORMS
 
 Go = Callable[..., Visit]
-ALWAYS = ("demo", "format-1", "opt-175b")
+ALWAYS = ("demo", "opt-175b")
 """Sample runs whose reports `make test` opens. `make test-engine` opens all."""
 DEMO = next(path for path in SAMPLES if path.name == "demo")
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>../../etc/passwd"

@@ -47,7 +47,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
             rank.communicate()
 
 
-def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> None:
+def test_the_page_follows_the_job_requests_a_window_and_shows_a_lost_rank(job: Job, visit: Go) -> None:
     with subprocess.Popen([*LIVE, str(job.run)], stdout=subprocess.PIPE, text=True) as live:
         try:
             assert live.stdout is not None
@@ -60,6 +60,12 @@ def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> 
             shown = page.locator(LAST_STEP).first.inner_text()
             expect(page.locator(LAST_STEP).first).not_to_have_text(shown, timeout=PATIENCE_MS)
             assert rows(page.inner_text("main")) == [("rank 0", "alive"), ("rank 1", "alive")]
+            page.get_by_role("button", name="record 20 steps in detail").click()
+            answer = page.get_by_text("All ranks record steps")
+            expect(answer).to_be_visible(timeout=PATIENCE_MS)
+            (request,) = read_requests(job.run, attempt=0)
+            assert request.cause is Cause.VIEWER
+            assert f"steps {request.first_step + 1} to {request.first_step + 20} in detail." in answer.inner_text()
             os.kill(job.ranks[1].pid, signal.SIGKILL)
             expect(page.get_by_role("cell", name="gone", exact=True)).to_be_visible(timeout=PATIENCE_MS)
             expect(page.get_by_role("cell", name="killed", exact=True)).to_be_visible(timeout=PATIENCE_MS)
@@ -71,22 +77,6 @@ def test_the_page_follows_the_job_and_shows_a_lost_rank(job: Job, visit: Go) -> 
     assert live.returncode == 0
     for theirs in (ROWS_FILE, f"*{COMPACTED}", "metrics-*.json"):
         assert not list(job.run.rglob(theirs)), "what is an agent's to write"
-
-
-def test_the_button_requests_a_window(job: Job, visit: Go) -> None:
-    with subprocess.Popen([*LIVE, str(job.run)], stdout=subprocess.PIPE, text=True) as live:
-        try:
-            assert live.stdout is not None
-            snapshot = visit(live.stdout.readline().split()[0])
-            snapshot.page.get_by_role("button", name="record 20 steps in detail").click()
-            answer = snapshot.page.get_by_text("All ranks record steps")
-            expect(answer).to_be_visible(timeout=PATIENCE_MS)
-            (request,) = read_requests(job.run, attempt=0)
-            assert request.cause is Cause.VIEWER
-            assert f"steps {request.first_step + 1} to {request.first_step + 20} in detail." in answer.inner_text()
-            assert snapshot.complaints == []
-        finally:
-            live.terminate()
 
 
 def rows(text: str) -> list[tuple[str, str]]:

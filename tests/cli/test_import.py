@@ -325,6 +325,7 @@ def test_a_table_of_operations_becomes_a_report(tmp_path: Path) -> None:
     ("more", "message"),
     [
         (["other.csv"], "is a table of a whole job; import it alone"),
+        (["other.csv.gz"], "other.csv.gz is a packed table; unpack it first: gunzip --keep "),
         (["--axes", "3=tp"], "--axes and --step-marker are for traces"),
     ],
 )

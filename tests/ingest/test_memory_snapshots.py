@@ -337,3 +337,9 @@ def test_a_folder_of_snapshots_is_one_run(tmp_path: Path, capsys: pytest.Capture
     assert all(f"rank{rank}.pickle is a pickle, and this an import of traces" in left_out for rank in (0, 1))
     assert command("import", trace, tmp_path / "ranks" / "rank1.pickle", "-o", tmp_path / "mixed") == 2
     assert "import traces and snapshots separately" in capsys.readouterr().err
+
+
+def test_a_snapshot_without_memory_is_refused(tmp_path: Path) -> None:
+    """torch writes one on a host without a GPU."""
+    with pytest.raises(DataError, match="is empty: torch's allocator had no memory of a GPU"):
+        read_memory_snapshot(written(tmp_path / "snapshot.pickle", {"segments": [], "device_traces": [[]]}))

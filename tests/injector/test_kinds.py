@@ -144,6 +144,7 @@ def test_of_two_faults_both_tell_the_truth(tmp_path: Path) -> None:
     assert [(truth.fault, truth.rank, truth.step) for truth in outcome.truths] == [("slow", 0, 2), ("exception", 1, 5)]
 
 
+@pytest.mark.sweep
 def test_a_slow_rank_and_a_flipped_bit_tell_the_truth_and_the_bit_stays_on_its_rank(tmp_path: Path) -> None:
     last = STEPS - 1
     outcome = train(tmp_path / "job", f"slow@rank=1,step={STEP},seconds=0.01+flipped_bit@rank=1,step={last}")

@@ -57,13 +57,13 @@ def notebook(kind: str) -> Words:
     return lambda python, folder: [python, NOTEBOOK, folder, kind]
 
 
-QUICK = (
+NIGHTLY = (
     Launch(
         name="a script that makes its model and optimizer, and then forks the ranks",
         words=plain("prepared"),
     ),
 )
-"""`make test` runs this."""
+"""`make test-engine` runs this."""
 
 LAUNCHES = (
     Launch(name="`python -m torch.distributed.run` (`torchrun`)", words=torchrun()),
@@ -128,7 +128,14 @@ BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 
 
 def table() -> str:
-    launches = (*QUICK, *LAUNCHES, *SLURM, *COMPANY, INJECTION, *(launch for tool in TOOLS.values() for launch in tool))
+    launches = (
+        *NIGHTLY,
+        *LAUNCHES,
+        *SLURM,
+        *COMPANY,
+        INJECTION,
+        *(launch for tool in TOOLS.values() for launch in tool),
+    )
     rows = [f"| {launch.name} | {launch.ranks} | {launch.unrecorded.partition(': ')[2]} |" for launch in launches]
     return "\n".join(
         ["| started by, or in the company of | ranks recorded | not recorded |", "|---|---|---|", *rows, ""]

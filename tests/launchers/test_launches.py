@@ -11,7 +11,7 @@ from tests.debian import need
 from tests.environments import CONSTRAINTS, environment
 from tests.launchers.launches import Launch, check
 from tests.launchers.slurm import slurm
-from tests.launchers.table import BEGIN, COMPANY, END, INJECTION, LAUNCHES, PAGE, QUICK, SLURM, TOOLS, table
+from tests.launchers.table import BEGIN, COMPANY, END, INJECTION, LAUNCHES, NIGHTLY, PAGE, SLURM, TOOLS, table
 
 INJECTED = str(Path(__file__).parent / "injected.c")
 
@@ -21,7 +21,8 @@ def test_the_page_has_the_table() -> None:
     assert PAGE.read_text().partition(BEGIN)[2].partition(END)[0] == table()
 
 
-@pytest.mark.parametrize("launch", QUICK, ids=lambda launch: launch.name)
+@pytest.mark.sweep
+@pytest.mark.parametrize("launch", NIGHTLY, ids=lambda launch: launch.name)
 def test_ranks_that_a_script_forks_are_recorded(launch: Launch, tmp_path: Path) -> None:
     check(launch, tmp_path)
 

@@ -2,18 +2,21 @@
 
 import os
 import pty
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-PROGRAM = """
 import traincope
-for _ in range(2):
-    with traincope.run() as run:
-        run.step()
-"""
+from tests.faults.victims.victims import Victims
+
+
+def record_twice(environment: dict[str, str], terminal: str | None = None) -> None:
+    """Record two runs in this folder, with a terminal as the standard error."""
+    os.environ.update(environment)
+    if terminal is not None:
+        os.dup2(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), 2)
+    for _ in range(2):
+        with traincope.run() as run:
+            run.step()
 
 
 @pytest.mark.parametrize(
@@ -25,30 +28,26 @@ for _ in range(2):
         ({"TRAINCOPE": "off"}, 0),
     ],
 )
-def test_rank_0_names_the_next_command_once(environment: dict[str, str], lines: int, tmp_path: Path) -> None:
+def test_rank_0_names_the_next_command_once(victims: Victims, environment: dict[str, str], lines: int) -> None:
     """Below `traincope run` and `traincope train` it is silent: they print the outcome."""
     outer, inner = pty.openpty()
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        stderr=inner,
-        env={**os.environ, "TRAINCOPE_AGENT": "off"} | environment,
-    )
+    directory, _ = victims.start(record_twice, environment, os.ttyname(inner))
+    ended = victims.ended(directory)
     os.close(inner)
     printed = b""
     while True:
         try:
             printed += os.read(outer, 4096)
-        except OSError:  # the program has closed its end
+        except OSError:  # nothing has the other end open
             break
     os.close(outer)
-    assert program.wait() == 0
+    assert ended.code == 0, printed
     shown = printed.decode().splitlines()
     assert len(shown) == lines
-    names = {run.name for run in tmp_path.glob("traincope_runs/*")}
+    names = {run.name for run in directory.glob("traincope_runs/*")}
     assert all(line.split(" traincope report ")[1] in names for line in shown)
 
 
-def test_a_file_gets_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"", b"")
+def test_a_file_gets_nothing(victims: Victims) -> None:
+    ended = victims.run(record_twice, {})
+    assert (ended.code, ended.out, ended.err) == (0, "", "")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+from tests.bench.judging import at_least_one
 from tests.distributed.ranks.pool import Pool
 from tests.score.corrupting import Case, train_all
 from traincope import analyze, open_run
@@ -94,7 +95,7 @@ def run_cases(cases: Sequence[Case], directory: Path, pool: Pool) -> Iterator[Ou
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
-    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--cases", type=at_least_one, default=CASES)
     arguments = parser.parse_args()
     cases = list(draw(random.Random(arguments.seed), arguments.cases))
     print(f"seed {arguments.seed}: {arguments.cases} trainings with a flipped bit, as many without", flush=True)

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.bench.judging import at_least_one
 from tests.score.analyzers import Comparison, compare, table
 from tests.score.cases import FAULTS, LAYOUTS, LINK_CUT, SIZES, Case, every, stratified
 from tests.score.judging import GRACE_SECONDS, NOT_KNOWN, RIGHT, WRONG, Outcome, Verdict, judge
@@ -60,9 +61,8 @@ class Tally:
 
     def passes(self, *, left: int) -> bool:
         recalls = [self.recall(name) for name in (LIVE, AFTER) if self.cases(name)]
-        return not (self.wrong or self.late or self.not_injected or left) and all(
-            recall >= NEEDED_RECALL for recall in recalls
-        )
+        failed = self.wrong or self.late or self.not_injected or left
+        return not failed and bool(recalls) and all(recall >= NEEDED_RECALL for recall in recalls)
 
     def cases(self, name: str) -> int:
         return sum(self.scores[name, score] for score in (RIGHT, WRONG, NOT_KNOWN))
@@ -193,7 +193,7 @@ def _note(path: Path, outcome: Outcome) -> None:
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--cases", type=at_least_one, default=CASES)
     parser.add_argument("--all", action="store_true", help="every combination, without a time limit")
     parser.add_argument("--minutes", type=float, default=LIMIT_MINUTES)
     parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")

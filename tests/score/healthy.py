@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice, product
 from pathlib import Path
 
+from tests.bench.judging import at_least_one
 from tests.score.cases import LAYOUTS, RECORDINGS
 from tests.score.judging import Verdict, verdict
 from traincope.store.layout import AGENT_LOG
@@ -81,7 +82,7 @@ def _alarm(found: Verdict) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--runs", type=at_least_one, default=50)
     parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
     options = parser.parse_args()
     chosen = list(layouts(random.Random(options.seed), options.runs))

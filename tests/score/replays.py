@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.bench.judging import at_least_one
 from tests.timeline.build import Row, collective, group, phase, rank, run, stall, step
 from traincope.analysis.faults.endings import endings
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE, UNLEARNED_NS
@@ -262,7 +263,7 @@ def _seen(records: RankRecords, job: Job, pause: Pause, *, now_ns: int) -> RankR
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--days", type=int, default=1_000)
+    parser.add_argument("--days", type=at_least_one, default=1_000)
     options = parser.parse_args()
     rng, pauses, looks = random.Random(options.seed), 0, 0
     alarms: Counter[str] = Counter()

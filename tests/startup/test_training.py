@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,19 @@ def test_what_a_signal_handler_raises_while_an_error_is_recorded_takes_its_place
     recorded = details.read_text()
     assert "worker is killed" in recorded
     assert "reset by peer" in recorded
+
+
+def test_a_training_that_deleted_its_excepthook_is_recorded_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python itself says that the hook is missing."""
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr("traincope.startup.training.atexit.register", registered.append)
+    monkeypatch.delattr(sys, "excepthook")
+    run = AutomaticRun()
+    run.__enter__()
+    _end_with_the_process(run)
+    assert not hasattr(sys, "excepthook")
+    registered[-1]()
+    (card,) = tmp_path.rglob("rank.json")
+    assert json.loads(card.read_text())["ending"] == "clean"

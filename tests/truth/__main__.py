@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tests.bench.judging import NOT_SHOWN_EXIT
 from tests.distributed.ranks.pool import Pool
 from tests.truth.formulas import flops, published
 from tests.truth.machines import clocks
@@ -69,7 +70,7 @@ def _disturbed_row(workload: str, noise: float) -> Row:
         case=workload,
         quantity="times",
         truth="",
-        measured="not judged: run it on an idle machine",
+        measured="not shown: run it on an idle machine",
         noise=f"{noise:.0%}",
         weighed=False,
         holds=True,
@@ -197,9 +198,9 @@ def main(names: list[str]) -> int:
             cells = row.part, row.case, row.quantity, row.truth, row.measured, row.error, row.noise, judged
             table.add_row(*map(escape, cells), style=None if row.holds else "bold red")
     Console(width=sum(WIDTHS.values()) + 2 * len(WIDTHS)).print(table)
-    noise = f"; {unweighed} times not judged because of the machine's noise" if unweighed else ""
+    noise = f"; {unweighed} times not shown because of the machine's noise" if unweighed else ""
     print(f"{number} rows; times off by {largest:.2%} of the step at most{noise}; {missed} missed")
-    return int(missed > 0)
+    return 1 if missed or not number else NOT_SHOWN_EXIT if unweighed else 0
 
 
 if __name__ == "__main__":

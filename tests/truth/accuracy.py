@@ -1,8 +1,9 @@
 """The table of `docs/accuracy.md`: `python -m tests.truth.accuracy` runs the commands of its rows and writes it.
 
 It writes all rows of one commit, or nothing: it refuses a tree with uncommitted changes, before and after. A row shows
-the last line of its command's output. A row that misses its limit says MISSED and stays: rows are kept by commit, so an
-interrupted run goes on where it was, and no row runs twice. Trainings that sleep take no core, so the commands of
+the last line of its command's output. A row that misses its limit says MISSED, one of which the machine's noise hides
+whether it does says NOT SHOWN, and both stay: rows are kept by commit, so an interrupted run goes on where it was, and
+no row runs twice. Trainings that sleep take no core, so the commands of
 several such rows run at once; the machine's noise, which each of them measures, decides what they measure again. The
 seconds of each command go to stderr.
 """
@@ -20,13 +21,14 @@ from pathlib import Path
 
 import torch
 
+from tests.bench.judging import NOT_SHOWN_EXIT
 from tests.written import UncommittedError, commit, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "accuracy.md"
 KEPT = ROOT / "traincope_runs" / "accuracy"
 """Rows of each commit."""
-MISSED, NOT_RUN = "**MISSED**", "**NOT RUN**"
+MISSED, NOT_SHOWN, NOT_RUN = "**MISSED**", "**NOT SHOWN**", "**NOT RUN**"
 COMMANDS = (
     ("published formulas, MFU to bubbles", "as printed, or what each allows", "tests.truth.formulas.published"),
     ("FLOPs counted in every layout", "1 % of the model's", "tests.truth.formulas.flops"),
@@ -59,7 +61,7 @@ def main() -> int:
         print(f"nothing is written: {error}", file=sys.stderr)
         return 2
     write_table(PAGE, "accuracy", lines, by="make accuracy")
-    return int(any(MISSED in line or NOT_RUN in line for line in lines))
+    return int(any(mark in line for line in lines for mark in (MISSED, NOT_SHOWN, NOT_RUN)))
 
 
 def _table(measured: str) -> Iterator[str]:
@@ -109,7 +111,7 @@ def last_line(module: str) -> str:
     lines = done.stdout.strip().splitlines()
     last = lines[-1].strip("= ") if lines else f"no output; it exited with {done.returncode}"
     if done.returncode:
-        return f"{MISSED}: {last}"
+        return f"{NOT_SHOWN if done.returncode == NOT_SHOWN_EXIT else MISSED}: {last}"
     return f"{NOT_RUN}: {last}" if "skipped" in last else last
 
 

@@ -25,6 +25,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "misses": PROGRAM.format(1),
         "skips": "print('2 skipped in 0.1s')",
         "silent": "raise SystemExit(3)",
+        "noisy": "print('3 rows; 1 times not shown; 0 missed'); raise SystemExit(4)",
     }
     for name, text in programs.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -52,6 +53,7 @@ def test_all_rows_of_a_commit_are_written_between_the_marks(page: Path) -> None:
         "**MISSED**: 3 rows; 1 missed",
         "**NOT RUN**: 2 skipped in 0.1s",
         "**MISSED**: no output; it exited with 3",
+        "**NOT SHOWN**: 3 rows; 1 times not shown; 0 missed",
     ]
 
 

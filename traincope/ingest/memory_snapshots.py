@@ -141,6 +141,8 @@ def read_memory_snapshot(path: Path) -> MemorySnapshot:
         by_device: dict[int, list[Raw]] = defaultdict(list)
         for segment in raw["segments"]:
             by_device[int(segment.get("device", 0))].append(segment)
+        if not raw["segments"] and not any(traces):
+            raise DataError(f"{path} is empty: torch's allocator had no memory of a GPU when it was written")
         devices = sorted({*by_device, *(number for number, trace in enumerate(traces) if trace)})
         return MemorySnapshot(
             source=path.name,

@@ -105,7 +105,8 @@ def _end_with_the_process(run: Run) -> None:
             run.end_with_the_process(_cause(error))
             over = True
 
-    sys.excepthook = _chained(end, sys.excepthook)
+    if hasattr(sys, "excepthook"):  # a training may have deleted it
+        sys.excepthook = _chained(end, sys.excepthook)
     if parent_process() is None:
         atexit.register(lambda: end(fatal_error()))
     else:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import examples
 from tests.timeline.build import Row, clock, phase, rank, run, step
 from traincope.analysis.efficiency.goodput import Goodput, goodput
 from traincope.events import OPEN, Flag, Kind, Phase
@@ -331,7 +332,7 @@ def attempts(draw: st.DrawFn, begin_s: int) -> list[Row]:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_every_instant_of_a_job_is_in_one_part(data: st.DataObject) -> None:
     """Three attempts whose times may overlap, as clocks that are set back make them."""
     begins = [0, data.draw(st.integers(0, 120)), data.draw(st.integers(60, 240))]

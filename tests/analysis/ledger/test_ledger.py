@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import examples
 from tests.timeline.build import Row, action, collective, group, message, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import PHASE_TERMS
@@ -256,7 +257,7 @@ def _same(row: Row, other: Row) -> bool:
 
 
 @given(workload=runs(actions=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
     result = analyze(workload.timeline())
     assert_exact(result)
@@ -267,7 +268,7 @@ def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
 
 
 @given(workload=runs(actions=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_with_a_pipeline_the_terms_still_sum_to_the_wall_time(workload: Workload) -> None:
     result = analyze(workload.timeline())
     assert_exact(result)

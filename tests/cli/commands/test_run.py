@@ -72,13 +72,13 @@ if dist.get_rank() == 1:
 dist.all_reduce(torch.ones(2))
 """
 
-LEAVES = """
-import os, sys, torch
-torch.optim.SGD([torch.zeros(1)], lr=0.1)
+LEAVES = f"""{ALONE_IN_A_GROUP}
+import os, sys
+join()
 if sys.argv[1] == "at once":
     os.kill(os.getpid(), 9)
 try:
-    {}["no such token"]
+    {{}}["no such token"]
 except KeyError:
     sys.exit(3)
 """
@@ -148,12 +148,16 @@ def test_a_sys_exit_after_a_caught_error_is_not_a_clean_end(tmp_path: Path) -> N
     assert (fault.kind, fault.what) == (FaultKind.EXIT, "exited with code 3, noted by the launcher")
 
 
-def test_a_rank_below_a_shell_has_the_shells_exit_code(tmp_path: Path) -> None:
-    out, script = tmp_path / "run", written(tmp_path / "leaves.py", LEAVES)
-    assert (
-        traincope_run("--out", str(out), "--", "sh", "-c", f"{sys.executable} {script} 'at once'; exit 7").returncode
-        == 7
-    )
+def test_a_rank_below_a_shell_has_the_shells_exit_code_and_the_outcome_needs_only_ascii(tmp_path: Path) -> None:
+    """In an interpreter of its own, which reads the encoding when it starts."""
+    out, script = tmp_path / "ü-层", written(tmp_path / "leaves.py", LEAVES)
+    shell = ("sh", "-c", f"{sys.executable} {script} 'at once'; exit 7")
+    command = [sys.executable, "-m", "traincope.cli.main", "run", "--out", str(out), "--", *shell]
+    variables = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii:strict"}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
+    assert ended.returncode == 7
+    assert "traincope: recorded 1 rank in " in ended.stderr
+    assert "\\xfc-\\u5c42" in ended.stderr
     (fault,) = faults_of(out)
     assert (fault.kind, fault.what) == (FaultKind.KILLED, "ended without a record of its end")
     assert fault.evidence == "its process no longer exists; the command that launched it exited with code 7"
@@ -195,7 +199,6 @@ def test_a_run_that_the_script_begins_replaces_the_automatic_run(tmp_path: Path)
 
 
 IN_A_SHELL = f"{sys.executable} -m traincope.cli.main run"
-TRAINS = f"{sys.executable} -c 'import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)'"
 
 
 @pytest.mark.parametrize(
@@ -206,6 +209,7 @@ TRAINS = f"{sys.executable} -c 'import torch; torch.optim.SGD([torch.zeros(1)], 
         ("ulimit -f 0; {run} --out x -- sh -c 'exit 3'", "its processes could not report"),
         ("ulimit -n 6; {run} --out x -- sh -c 'exit 3'", ""),
         ("mkdir gone; cd gone; rmdir ../gone; {run} -- sh -c 'exit 3'", "traincope: not recorded: No such file or dir"),
+        ("o=$PWD; mkdir gone; cd gone; rmdir ../gone; {run} --out $o/x -- sh -c 'exit 3'", "nothing was recorded"),
         ("TRAINCOPE_ON_HANG=stop {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_ON_HANG must be report or exit"),
         ("TRAINCOPE_ON_HANG=exit {run} --out x -- sh -c 'exit 3'", "TRAINCOPE_AGENT=off switches off"),
         ("TRAINCOPE_OUT=/dev/null {run} -- sh -c 'exit 3'", "TRAINCOPE_OUT is ignored: /dev/null is not a directory"),
@@ -231,27 +235,6 @@ def test_whatever_happens_to_traincope_the_command_runs_and_its_exit_code_stays(
     assert "Traceback" not in ended.stderr
     assert not list(tmp_path.glob("traincope-run-*"))
     assert not (tmp_path / "traincope_runs").exists()
-
-
-def test_the_outcome_is_printed_where_only_ascii_can_be(tmp_path: Path) -> None:
-    """In an interpreter of its own, which reads the encoding when it starts."""
-    command = [
-        sys.executable,
-        "-m",
-        "traincope.cli.main",
-        "run",
-        "--out",
-        str(tmp_path / "ü-层"),
-        "--",
-        "sh",
-        "-c",
-        TRAINS,
-    ]
-    variables = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii:strict"}
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=variables)
-    assert ended.returncode == 0
-    assert "traincope: recorded 1 rank in " in ended.stderr
-    assert "\\xfc-\\u5c42" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import examples
 from traincope.cli.main import main
 
 MODEL = {"layers": "4", "hidden": "64", "heads": "4", "vocab": "256", "seq": "128"}
@@ -55,7 +56,7 @@ def not_json(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(500))
 @given(words=questions())
 def test_any_number_gives_valid_json_or_one_sentence(words: list[str]) -> None:
     code, out, error = outcome(*words, "--format", "json")

@@ -8,9 +8,8 @@ import torch
 
 import traincope
 from tests.distributed.equality.test_expert_parallel import CAPPED, UNCAPPED, config_of
-from tests.distributed.layouts import STEPS
 from tests.distributed.ranks.pool import Pool
-from tests.distributed.recorded.test_axes import BLOCK, FLOAT, NORMS, B, F, H, L, S, Table, V, fsdp_table
+from tests.distributed.recorded.test_axes import BLOCK, FLOAT, NORMS, STEPS, B, F, H, L, S, Table, V, fsdp_table
 from traincope.analysis import Analysis, LossKind, loss_breakdown
 from traincope.analysis.efficiency.peaks import Peak
 from traincope.cli.launch.worker import expert_values, settings
@@ -41,7 +40,7 @@ def recorded(pool: Pool, directory: Path, parallel: ParallelConfig, experts: Exp
     """Recording of a training that by default never reads its loss or the load of its experts."""
     text = directory / "text"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
-    config = config_of(str(text), parallel, experts, **({"log_every": STEPS + 1} | more))
+    config = config_of(str(text), parallel, experts, **({"steps": STEPS, "log_every": STEPS + 1} | more))
     config = replace(config, model=replace(config.model, vocabulary=V))
     pool.run(train, str(directory / "run"), config)
     return traincope.analyze(traincope.open_run(directory / "run"))

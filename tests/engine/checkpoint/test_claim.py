@@ -26,7 +26,7 @@ take(Path(sys.argv[1]), after=0, agents=[Process.of(int(sys.argv[2]))])
 print(flush=True)
 sys.stdin.read()
 """
-CLAIMANTS, ROUNDS = 6, 8
+CLAIMANTS, ROUNDS = 4, 6
 CHANGES = ("rename", "rmdir", "unlink", "mkdir", "fsync")
 """Calls of the system by which a commit changes the folder, or waits for the disk."""
 

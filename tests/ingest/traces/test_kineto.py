@@ -325,6 +325,16 @@ def test_a_file_that_is_not_a_trace_is_refused(content: bytes, message: str, tmp
         read_kineto(file)
 
 
+@pytest.mark.parametrize("value", ["null", "7", '"x"', "[]", "[{}, 1]", "NaN"])
+def test_a_value_that_is_no_event_costs_only_itself(value: str, tmp_path: Path) -> None:
+    sound = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}'
+    file = tmp_path / "trace.json"
+    file.write_text(f'{{"traceEvents": [{sound}, {value}, {sound}, {value}], "distributedInfo": {{"rank": 3}}}}')
+    trace = read_kineto(file)
+    assert trace.start_ns.tolist() == [1_000, 1_000]
+    assert (trace.info.num_read, trace.info.lost, trace.info.rank) == (4, None, 3)
+
+
 @pytest.mark.parametrize("time", ["NaN", "null", '"soon"', "1e300", "-Infinity"])
 def test_an_event_without_a_valid_time_costs_only_itself(time: str, tmp_path: Path) -> None:
     """A million others may stand in the file."""

@@ -85,10 +85,8 @@ def test_with_three_hosts_each_agent_compares_with_both_others(tmp_path: Path) -
         assert sentence.startswith(hang["evidence"])
 
 
-@pytest.mark.parametrize(
-    ("ranks", "budget"),
-    [(1, ()), pytest.param(2, (), marks=pytest.mark.sweep), pytest.param(2, (0.005,), marks=pytest.mark.sweep)],
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize(("ranks", "budget"), [(1, ()), (2, ()), (2, (0.005,))])
 def test_the_agent_of_the_waiting_host_names_the_rank_of_the_other_that_sleeps(
     tmp_path: Path, ranks: int, budget: tuple[float, ...]
 ) -> None:

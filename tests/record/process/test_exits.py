@@ -1,29 +1,32 @@
 """Calls that end a process, and errors that end a thread: their lines are recorded, and the calls do what they did."""
 
 import os
-import subprocess
+import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import traincope
+from tests.faults.victims.victims import Victims
 from traincope.events import LEFT, THREAD_ENDED
 from traincope.store import RankRecords, read_run
 
-LEAVES = """
-import os, signal, sys
-import traincope
 
-def on_term(number, frame):
-    {call}
+def leave(directory: str, call: str, code: int) -> None:
+    """End this process in the handler of a signal."""
 
-signal.signal(signal.SIGTERM, on_term)
-traincope.run(sys.argv[1], agent=False).__enter__()
-os.kill(os.getpid(), signal.SIGTERM)
-"""
+    def on_term(_number: int, _frame: FrameType | None) -> None:
+        if call == "sys.exit":
+            sys.exit(code)
+        os._exit(code)
+
+    signal.signal(signal.SIGTERM, on_term)
+    traincope.run(directory, agent=False).__enter__()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def events(path: Path, name: str) -> list[dict[str, Any]]:
@@ -38,15 +41,19 @@ def _named(rank: RankRecords, number: int, name: str) -> bool:
 
 @pytest.mark.parametrize(("call", "code"), [("sys.exit", 0), ("os._exit", 0), ("os._exit", 7)])
 def test_a_call_that_ends_the_process_has_its_line_and_the_signal_whose_handler_it_is_in(
-    tmp_path: Path, call: str, code: int
+    victims: Victims, tmp_path: Path, call: str, code: int
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(LEAVES.format(call=f"{call}({code})"))
-    ended = subprocess.run([sys.executable, script, tmp_path / "run"], check=False, timeout=120)
-    assert ended.returncode == code
+    assert victims.run(leave, tmp_path / "run", call, code).code == code
     (details,) = events(tmp_path / "run", LEFT)
-    line = script.read_text().splitlines().index(f"    {call}({code})") + 1
-    expected = {"type": "SystemExit", "call": call, "code": code, "at": f"train.py:{line}", "signal_handler": "SIGTERM"}
+    script = Path(__file__)
+    (line,) = (n for n, text in enumerate(script.read_text().splitlines(), 1) if text.strip() == f"{call}(code)")
+    expected = {
+        "type": "SystemExit",
+        "call": call,
+        "code": code,
+        "at": f"{script.name}:{line}",
+        "signal_handler": "SIGTERM",
+    }
     assert expected.items() <= details.items()
     assert details["traceback"][-1] == f"{script}:{line} in on_term"
 

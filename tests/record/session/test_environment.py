@@ -36,14 +36,21 @@ with traincope.run(sys.argv[1], messages=False) as run:
 """
 
 
-def test_a_planted_secret_is_not_recorded(tmp_path: Path) -> None:
+def test_the_run_records_its_environment_without_a_planted_secret(tmp_path: Path) -> None:
     """The secret is in the environment, the arguments, a local variable, and the messages of exceptions."""
+    environment = {"HF_TOKEN": TOKEN, "NCCL_ALGO": "Tree", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", SECRETIVE, str(tmp_path / "run"), "--token", TOKEN]
-    ended = subprocess.run(command, check=False, timeout=150, capture_output=True, env={"HF_TOKEN": TOKEN})
+    ended = subprocess.run(command, check=False, timeout=150, capture_output=True, env=environment)
     assert ended.returncode == 1
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert any(path.suffix == ".seg" for path in files)
     assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
+    run_json = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run_json["environment"] == {"NCCL_ALGO": "Tree"}
+    assert {"python", "torch", "traincope"} <= run_json["versions"].keys()
+    card = json.loads(next((tmp_path / "run").rglob("rank.json")).read_text())
+    assert card["device"]["count"] >= 1
+    assert card["device"]["memory_bytes"] >= 2**28
 
 
 SAMPLES = """
@@ -119,15 +126,3 @@ def test_the_revision_is_gits(tmp_path: Path) -> None:
     assert git_revision(tmp_path / "beside") == head
     git("checkout", "-q", "--detach")
     assert git_revision(tmp_path) == head
-
-
-def test_the_run_records_its_environment(tmp_path: Path) -> None:
-    code = "import sys, torch, traincope\nwith traincope.run(sys.argv[1]) as run: run.step()"
-    environment = {"NCCL_ALGO": "Tree", "PATH": "/usr/bin:/bin"}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True, timeout=150, env=environment)
-    run_json = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run_json["environment"] == {"NCCL_ALGO": "Tree"}
-    assert {"python", "torch", "traincope"} <= run_json["versions"].keys()
-    card = json.loads(next((tmp_path / "run").rglob("rank.json")).read_text())
-    assert card["device"]["count"] >= 1
-    assert card["device"]["memory_bytes"] >= 2**28

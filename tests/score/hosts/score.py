@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.bench.judging import at_least_one
 from tests.live.peers.hosts import why_not
 from tests.score.hosts.cases import FAULTS, RANK_FAULTS, Case, drawn
 from tests.score.hosts.running import Outcome, run_case
@@ -76,7 +77,7 @@ def main() -> int:
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--cases", type=at_least_one, default=CASES)
     parser.add_argument("--faults", type=lambda text: tuple(text.split(",")), default=FAULTS)
     return parser.parse_args(arguments)
 

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.bench.judging import at_least_one
 from tests.live.peers.hosts import why_not
 from tests.score.preflight.cases import Kind, trials
 from tests.score.preflight.machine import machine
@@ -24,7 +25,7 @@ from tests.score.preflight.machine import machine
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--cases", type=int, default=20, help="trials of each kind of fault")
+    parser.add_argument("--cases", type=at_least_one, default=20, help="trials of each kind of fault")
     parser.add_argument("--healthy", type=int, default=20)
     options = parser.parse_args()
     if why_not():

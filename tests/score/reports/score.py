@@ -91,7 +91,8 @@ def _judged_once(truth: Truth, options: argparse.Namespace) -> Outcome:
 
 def passes(grades: Sequence[str]) -> bool:
     """Return whether a score is good enough: none is wrong, and enough are right."""
-    return not any(grade.startswith(WRONG) for grade in grades) and grades.count(RIGHT) >= NEEDED_RIGHT * len(grades)
+    enough = grades.count(RIGHT) >= NEEDED_RIGHT * len(grades) > 0
+    return enough and not any(grade.startswith(WRONG) for grade in grades)
 
 
 def _judged(chosen: Sequence[Truth], measured: str, options: argparse.Namespace) -> list[Outcome]:

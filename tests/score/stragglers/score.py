@@ -174,13 +174,14 @@ class Tally:
             self.prices.append(outcome.price_ratio or 0.0)
 
     @property
-    def recall(self) -> float:
+    def recall(self) -> float | None:
+        """None without a slow rank."""
         found, all_ = (sum(self.counts[kind][key] for kind in DELAYED) for key in ("found", "cases"))
-        return found / all_ if all_ else 1.0
+        return found / all_ if all_ else None
 
     @property
     def passes(self) -> bool:
-        return not self.wrong and self.recall >= NEEDED_RECALL
+        return not self.wrong and self.recall is not None and self.recall >= NEEDED_RECALL
 
     def lines(self) -> Iterator[str]:
         yield "| kind | cases | all slow ranks named | wrong names | right term | right pattern |"
@@ -192,7 +193,8 @@ class Tally:
                 cells = [counts["found"] if slow or kind is Kind.ONCE else "-", counts["wrong"]]
                 cells += [counts["term"], counts["shape"]] if slow else ["-", "-"]
                 yield f"| {kind} | {counts['cases']} | {' | '.join(map(str, cells))} |"
-        yield f"names: {self.names}, wrong cases: {len(self.wrong)}, recall {self.recall:.3f}"
+        recall = "unknown" if self.recall is None else f"{self.recall:.3f}"
+        yield f"names: {self.names}, wrong cases: {len(self.wrong)}, recall {recall}"
         if self.prices:
             low, *_, high = sorted([*self.prices, *self.prices])
             yield f"lateness / injected delay: median {median(self.prices):.3f}, from {low:.2f} to {high:.2f}"

@@ -33,6 +33,7 @@ def test_right_needs_all_slow_ranks_and_no_other() -> None:
     assert not tally(named()).passes
     assert tally(*[named(2)] * 19, named()).passes
     assert not tally(*[named(2)] * 18, named()).passes
+    assert not tally(named(case=HEALTHY)).passes
 
 
 def test_one_name_in_a_healthy_run_fails_the_score() -> None:

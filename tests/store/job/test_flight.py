@@ -56,7 +56,14 @@ def test_entries_are_read_and_messages_are_left_out(tmp_path: Path) -> None:
     assert [entry.complete for entry in flight.entries] == [True, False]
 
 
-@pytest.mark.parametrize("entry", [{}, [], 3, {**ENTRY, "process_group": []}, {**ENTRY, "collective_seq_id": "x"}])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *({}, [], 3, {**ENTRY, "process_group": []}),
+        *({**ENTRY, "collective_seq_id": wrong} for wrong in ("x", 2**80)),
+        *({**ENTRY, name: 2**80} for name in ("time_created_ns", "timeout_ms")),
+    ],
+)
 def test_a_damaged_file_is_no_evidence(tmp_path: Path, entry: object) -> None:
     assert read_flight(written(tmp_path, entry) / FLIGHT_FILE) is None
     (tmp_path / FLIGHT_FILE).write_text('{"at_ns": 5, "trace": {"entr')

@@ -278,6 +278,14 @@ def test_a_given_axis_belongs_to_the_groups_of_that_name_or_description(group: s
     assert analysis.ledger.total("exposed_transfer[tp]") == 50
 
 
+@pytest.mark.parametrize(("size", "term"), [(2, "exposed_transfer[world]"), (1, "exposed_transfer[group:]")])
+def test_a_group_of_all_ranks_is_the_world_also_where_torch_abbreviates_its_ranks(size: int, term: str) -> None:
+    program = _all_reduces((10, 60), ranks=())
+    stated = TraceCollective(name="allreduce", group="0", group_size=size, dtype="Float")
+    program.rows = [replace(row, collective=stated) if row.collective is not None else row for row in program.rows]
+    assert analysis_of(trace(*program.rows), world_size=2).ledger.total(term) == 50
+
+
 def _with_leftover() -> Program:
     """An all-reduce that the host queued before the trace began, and one of the step."""
     program = _all_reduces((20, 40), ranks=(0, 1))

@@ -92,6 +92,9 @@ class Import:
             described=_described(arguments),
         )
         tables = [path for path in arguments.traces if path.suffix in TABLE_SUFFIXES]
+        packed = next((path for path in arguments.traces if path.name.endswith(".csv.gz")), None)
+        if packed is not None:
+            raise UsageError(f"{packed} is a packed table; unpack it first: gunzip --keep {packed}")
         if tables:
             if len(arguments.traces) > 1:
                 raise UsageError(f"{tables[0]} is a table of a whole job; import it alone")

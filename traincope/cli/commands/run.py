@@ -243,9 +243,10 @@ def _directory(out: Path | None, *, command: Sequence[str]) -> tuple[Path, tuple
 
     Without a given one it has the job's name, so that all ranks of a job get the same, or a new name.
     """
-    chosen, root = out or _out_of_environment(), Path(DEFAULT_ROOT).absolute()
+    chosen = out or _out_of_environment()
     if chosen is not None:
         return chosen.absolute(), ()
+    root = Path(DEFAULT_ROOT).absolute()
     run_id, identity = declared_run_id(os.environ), identify(os.environ)
     if run_id is None and identity.rank is not None and identity.world_size > 1:
         run_id = identity.run_id

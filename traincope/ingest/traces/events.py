@@ -128,14 +128,18 @@ def _complete(events: list[Any]) -> list[Complete]:
 
 
 def one_by_one(text: bytes) -> Scan:
-    """Decode events one by one, and repair what JSON does not allow, up to text that is not an event."""
+    """Decode events one by one, and repair what JSON does not allow, up to text that is not JSON. Values that are no
+    objects are only counted.
+    """
     characters, used = text.decode("latin-1"), 0
     events: list[Any] = []
-    while characters.startswith("{", begin := _after_gap(characters, used)):
+    while (begin := _after_gap(characters, used)) < len(characters):
         try:
-            end = END.raw_decode(characters, begin)[1]
-            events.append(_event(text[begin:end]))
+            value, end = END.raw_decode(characters, begin)
+            events.append(_event(text[begin:end]) if isinstance(value, dict) else None)
         except (ValueError, RecursionError):
+            if not characters.startswith("{", begin):
+                break
             repaired = TOKEN.sub(_repaired, text[begin:])
             if repaired == text[begin:]:
                 break

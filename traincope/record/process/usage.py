@@ -8,6 +8,7 @@ import os
 import resource
 from collections.abc import Callable, Mapping
 from time import monotonic_ns, process_time_ns
+from typing import Any
 
 from traincope.events import Kind, Phase, Usage
 from traincope.record.process.host_limits import (
@@ -37,6 +38,7 @@ class ThreadUsage:
         self._numbers = {each: recorder.names.intern(each) for each in Usage}
         self._quota = cpu_quota()
         self._counts = _host_counts() | ({} if self._quota is None else {Usage.THROTTLED: self._quota.throttled_ns})
+        recorder.cpu_limits = self._limits()
         recorder.now_and_then(self._write)
 
     def remove(self) -> None:
@@ -49,12 +51,15 @@ class ThreadUsage:
         self._write_limits()
 
     def _write_limits(self) -> None:
-        """Describe what the thread may use, at first and after each change: a training may bind itself late."""
-        quota = None if self._quota is None else self._quota.cores
-        limits = {"allowed": allowed_cores(), "cores": os.cpu_count() or 1, "quota": quota}
+        """Describe what the thread may use after each change: a training may bind itself late."""
+        limits = self._limits()
         if limits != self._recorder.cpu_limits:
             self._recorder.cpu_limits = limits
             self._recorder.write_metadata()
+
+    def _limits(self) -> dict[str, Any]:
+        quota = None if self._quota is None else self._quota.cores
+        return {"allowed": allowed_cores(), "cores": os.cpu_count() or 1, "quota": quota}
 
 
 def read_usage(host_counts: Mapping[Usage, Callable[[], int]] | None = None) -> dict[Usage, int]:

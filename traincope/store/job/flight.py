@@ -14,6 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from traincope.arrays import AFTER_ALL_NS
+
 COMPLETED = "completed"
 ON_DEVICE = ("nccl:", "ucc:", "xccl:")
 """Prefixes of operations that ran on GPUs."""
@@ -93,9 +95,9 @@ def read_flight(path: Path) -> Flight | None:
         listed = list(trace.get("entries", ()))
         config = {name: _numbers(group["ranks"]) for name, group in trace.get("pg_config", {}).items()}
         return Flight(
-            at_ns=int(raw.get("at_ns", 0)) or max(map(_last_ns, listed), default=0),
+            at_ns=_whole(raw.get("at_ns", 0)) or max(map(_last_ns, listed), default=0),
             entries=tuple(_entry(entry) for entry in listed if not entry.get("is_p2p")),
-            groups={str(name): tuple(map(int, ranks)) for name, ranks in raw.get("groups", config).items()},
+            groups={str(name): tuple(map(_whole, ranks)) for name, ranks in raw.get("groups", config).items()},
             on_device=any(str(entry["profiling_name"]).startswith(ON_DEVICE) for entry in listed),
             descriptions={str(name): str(text) for name, text in (entry["process_group"][:2] for entry in listed)},
             completed=_completed(listed, trace.get("pg_status") or {}),
@@ -131,9 +133,17 @@ def _completed(listed: Sequence[Mapping[str, Any]], status: Mapping[Any, Any]) -
         known = status.get(str(entry.get("pg_id")), status.get(entry.get("pg_id"))) or {}
         of_entry = _entry(entry)
         done = [of_entry.sequence] if of_entry.complete and not entry.get("is_p2p") else []
-        done += [int(known.get("last_completed_collective", -1))] if name not in with_messages else []
+        done += [_whole(known.get("last_completed_collective", -1))] if name not in with_messages else []
         last[name] = max([last.get(name, -1), *done])
     return {name: number for name, number in last.items() if number >= 0}
+
+
+def _whole(value: Any) -> int:
+    """Raises ValueError for a number that no counter or clock of torch has."""
+    number = int(value)
+    if abs(number) > AFTER_ALL_NS:
+        raise ValueError(f"{number} is beyond 64 bits")
+    return number
 
 
 def _numbers(ranks: Any) -> list[int]:
@@ -142,17 +152,17 @@ def _numbers(ranks: Any) -> list[int]:
 
 
 def _last_ns(raw: Mapping[str, Any]) -> int:
-    return max(int(raw.get(name) or 0) for name in INSTANTS)
+    return max(_whole(raw.get(name) or 0) for name in INSTANTS)
 
 
 def _entry(raw: Mapping[str, Any]) -> FlightEntry:
     return FlightEntry(
         group=str(raw["process_group"][0]),
-        sequence=int(raw["collective_seq_id"]),
+        sequence=_whole(raw["collective_seq_id"]),
         operation=str(raw["profiling_name"]).rpartition(":")[2],
         dtype=",".join(map(str, raw.get("input_dtypes", ()))),
         num_elements=sum(prod(map(int, size)) for size in raw.get("input_sizes", ())),
         complete=bool(raw.get("retired")) or raw.get("state") == COMPLETED,
-        created_wall_ns=int(raw["time_created_ns"]),
-        timeout_ns=1_000_000 * int(raw.get("timeout_ms") or 0),
+        created_wall_ns=_whole(raw["time_created_ns"]),
+        timeout_ns=_whole(1_000_000 * int(raw.get("timeout_ms") or 0)),
     )

@@ -198,9 +198,10 @@ def _identity(
     if group is None:
         return f"unknown, rank {rank}", UNKNOWN_AXIS, "none", (rank, UNKNOWN), False
     everyone, given = tuple(range(info.world_size)), info.settings.get("axes", {})
+    has_everyone = group.ranks == everyone or (not group.ranks and group.size == info.world_size)
     if axis_given := given.get(group.name) or given.get(group.description):
         axis, rule = str(axis_given), "told"
-    elif group.description in DEFAULT_GROUPS or (not group.description and group.ranks == everyone):
+    elif group.description in DEFAULT_GROUPS or (not group.description and has_everyone):
         axis, rule = WORLD, "none"
     elif group.description and group.description != "undefined":
         axis, rule = group.description.removeprefix(MESH), "description"

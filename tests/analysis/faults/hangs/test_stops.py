@@ -42,6 +42,9 @@ IN_BACKWARD = """Current thread 0x00007f1 (most recent call first):
   File "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 869 in _engine_run_backward
   File "/home/me/train.py", line 30 in main
 """
+ENDING = """Current thread 0x00007f1 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/traincope/startup/training.py", line 120 in excepthook
+"""
 DEBUGGING = """Current thread 0x00007f1 (most recent call first):
   File "/usr/lib/python3.11/cmd.py", line 126 in cmdloop
   File "/usr/lib/python3.11/pdb.py", line 338 in interaction
@@ -236,11 +239,20 @@ def test_without_a_stack_the_records_name_the_phase() -> None:
 
 def test_a_process_that_ends_is_not_named_with_a_line_of_ours() -> None:
     """After Ctrl-C the training's code is over, and the hook at its end runs."""
-    ending = """Current thread 0x00007f1 (most recent call first):
-  File "/venv/lib/python3.11/site-packages/traincope/startup/training.py", line 120 in excepthook
-"""
-    hang = only(victim(0), stuck(1, stack=ending))
+    hang = only(victim(0), stuck(1, stack=ENDING))
     assert (hang.call_site, hang.doing) == (None, "ending its process")
+
+
+@pytest.mark.parametrize("ending", [None, "KeyboardInterrupt"])
+def test_a_rank_that_answers_only_when_it_is_interrupted_stood_where_it_was_seen_before(ending: str | None) -> None:
+    """C code that held Python's lock gave it back after Ctrl-C."""
+    before = stuck(1)
+    answer = Look(at_ns=SEEN_NS + S, stack=ENDING)
+    info = replace(before.info, ending=ending)
+    hang = only(victim(0), replace(before, info=info, looks=(*before.looks, answer)))
+    assert (hang.culprits, hang.call_site) == ((1,), "train.py:9")
+    unseen = only(victim(0), replace(before, info=replace(info, ending="KeyboardInterrupt"), looks=(answer,)))
+    assert (unseen.culprits, unseen.doing) == ((1,), "in forward")
 
 
 def test_a_stopped_process_is_called_stopped() -> None:

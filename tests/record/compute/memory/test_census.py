@@ -2,23 +2,19 @@
 
 import gc
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.faults.victims.victims import Victims
 from traincope.record.compute.memory import census
 from traincope.record.compute.memory.census import count, growth, held, named
 from traincope.record.compute.memory.local_holders import local_holder, place_of_growth
 from traincope.store.job.requests import Cause
 
 SHAPE = (3, 5, 7)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_frozen() -> None:
-    """Other tests of this process call `gc.freeze()`, which hides all objects of that time, this module's too."""
-    gc.unfreeze()
 
 
 kept_here: list[torch.Tensor] = []
@@ -36,7 +32,7 @@ def grown(before: census.Counted) -> dict[str, object]:
     return {**named(*group), **held(before, group[0])}
 
 
-def test_new_tensors_are_grouped_and_their_holder_is_a_module_s_variable() -> None:
+def new_tensors_are_grouped_and_their_holder_is_a_module_s_variable() -> None:
     before = count(0, device_type="cpu")
     line = sys._getframe().f_lineno + 1
     kept_here.extend(torch.zeros(SHAPE) for _ in range(4))
@@ -54,7 +50,7 @@ def test_new_tensors_are_grouped_and_their_holder_is_a_module_s_variable() -> No
         kept_here.clear()
 
 
-def test_the_holder_is_an_attribute_of_an_object() -> None:
+def the_holder_is_an_attribute_of_an_object() -> None:
     before = count(0, device_type="cpu")
     holder = Holder()
     assert grown(before)["held_by"] == f"a list, in {__name__}.Holder.losses"
@@ -82,18 +78,18 @@ def test_a_dictionary_that_another_function_keeps_is_not_emptied() -> None:
     assert kept[0]["held_here"] is held_here
 
 
-def test_the_holder_is_a_local_variable_of_a_function_that_runs() -> None:
+def the_holder_is_a_local_variable_of_a_function_that_runs() -> None:
     before = count(0, device_type="cpu")
     kept = []
     for _ in range(2):
         line = sys._getframe().f_lineno + 1
         kept.append((torch.zeros(SHAPE), None))
-    name = "test_the_holder_is_a_local_variable_of_a_function_that_runs"
+    name = "the_holder_is_a_local_variable_of_a_function_that_runs"
     assert grown(before)["held_by"] == f"a tuple of 2, in a list of 2, in kept of {name}() at test_census.py:{line}"
     assert sys._getframe().f_locals["kept"] is kept
 
 
-def test_a_graph_that_a_kept_tensor_holds_is_seen() -> None:
+def a_graph_that_a_kept_tensor_holds_is_seen() -> None:
     weight = torch.zeros(SHAPE, requires_grad=True)
     before = count(0, device_type="cpu")
     kept = [2 * weight]
@@ -103,7 +99,7 @@ def test_a_graph_that_a_kept_tensor_holds_is_seen() -> None:
     assert len(kept) == 1
 
 
-def test_a_new_tensor_with_the_identity_of_one_that_is_gone_is_new() -> None:
+def a_new_tensor_with_the_identity_of_one_that_is_gone_is_new() -> None:
     gone = [torch.zeros(2) for _ in range(1_000)]
     before = count(0, device_type="cpu")
     identities = {id(each) for each in gone}
@@ -116,7 +112,7 @@ def test_a_new_tensor_with_the_identity_of_one_that_is_gone_is_new() -> None:
         kept_here.clear()
 
 
-def test_what_is_frozen_holds_nothing_in_sight() -> None:
+def what_is_frozen_holds_nothing_in_sight() -> None:
     before = count(0, device_type="cpu")
     gc.freeze()
     try:
@@ -127,14 +123,14 @@ def test_what_is_frozen_holds_nothing_in_sight() -> None:
         gc.unfreeze()
 
 
-def test_what_is_released_is_not_growth() -> None:
+def what_is_released_is_not_growth() -> None:
     before = count(0, device_type="cpu")
     kept = [torch.zeros(SHAPE) for _ in range(2)]
     kept.clear()
     assert not [each for each in growth(before, count(28, device_type="cpu")) if each[0][0] == SHAPE]
 
 
-def test_the_census_keeps_no_tensor_alive() -> None:
+def the_census_keeps_no_tensor_alive() -> None:
     holder = Holder()
     before = count(0, device_type="cpu")
     assert held(before, (torch.Size(SHAPE), torch.float32, torch.device("cpu")))["held_by"] == ""
@@ -169,7 +165,7 @@ def test_the_line_at_which_a_container_grows_is_found_whatever_it_is() -> None:
     assert place_of_growth("at") == ""
 
 
-def test_tensors_inside_a_graph_are_named_with_what_holds_the_graph() -> None:
+def tensors_inside_a_graph_are_named_with_what_holds_the_graph() -> None:
     """The squares are held by autograd in C++, and the scalar that keeps their graph is in a list."""
     written: list[dict[str, object]] = []
     step = SimpleNamespace(step=0)
@@ -190,5 +186,26 @@ def test_tensors_inside_a_graph_are_named_with_what_holds_the_graph() -> None:
     (details,) = written
     groups = {tuple(group["shape"]): group for group in details["groups"]}  # type: ignore[attr-defined]
     assert (groups[9, 11]["held_by"], groups[9, 11]["has_graph"]) == ("", True)
-    assert groups[()]["held_by"].startswith("a tuple, in a list of 3, in history of test_tensors_inside_a_graph")
+    assert groups[()]["held_by"].startswith("a tuple, in a list of 3, in history of tensors_inside_a_graph")
     assert len(history) == 3
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        new_tensors_are_grouped_and_their_holder_is_a_module_s_variable,
+        the_holder_is_an_attribute_of_an_object,
+        the_holder_is_a_local_variable_of_a_function_that_runs,
+        a_graph_that_a_kept_tensor_holds_is_seen,
+        a_new_tensor_with_the_identity_of_one_that_is_gone_is_new,
+        what_is_frozen_holds_nothing_in_sight,
+        what_is_released_is_not_growth,
+        the_census_keeps_no_tensor_alive,
+        tensors_inside_a_graph_are_named_with_what_holds_the_graph,
+    ],
+    ids=lambda case: case.__name__,
+)
+def test_in_a_process_of_its_own(victims: Victims, case: Callable[[], None]) -> None:
+    """A census looks at every object, and the process of the tests has a million."""
+    ended = victims.train(case)
+    assert ended.code == 0, ended.err

@@ -172,10 +172,7 @@ class Standing:
 
     @property
     def _ends(self) -> bool:
-        """True if the training's code was over, and what the recorder does at its end ran."""
-        return any(STARTUP in frame.path for frame in self.frames) and not any(
-            frame.is_training for frame in self.frames
-        )
+        return _is_over(self.frames)
 
     @property
     def doing(self) -> str | None:
@@ -243,7 +240,8 @@ def _standing(
     `imported`: only the calls are known.
     """
     rank, progress_ns = calls.rank, _progress_ns(calls)
-    looks = [_framed(look) for look in looks if look.at_ns >= progress_ns]
+    raised = rank.ending not in (None, CLEAN)
+    looks = _of_the_stop([_framed(look) for look in looks if look.at_ns >= progress_ns], raised=raised)
     stack = next((look.stack for look in reversed(looks) if look.stack), "")
     frames = training_thread(stack)
     place = place_of(frames)
@@ -253,7 +251,6 @@ def _standing(
     main = rank.main
     phase = open_phase(main)
     certain = [call for call in calls.outstanding if call.identity in calls.waiting or _holds_thread(calls, call)]
-    raised = rank.ending not in (None, CLEAN)
     outstanding = calls.outstanding
     if calls.by_flight and place is Place.COMMUNICATION and len({call.channel for call in outstanding}) == 1:
         certain = list(outstanding)
@@ -302,6 +299,20 @@ def _time_since_stack_ns(looks: Sequence[Look]) -> int:
 def _framed(look: Look) -> Look:
     """Leave out a text without frames: the agent's note of the signal that ended the process."""
     return look if training_thread(look.stack) else replace(look, stack="")
+
+
+def _of_the_stop(looks: Sequence[Look], *, raised: bool) -> list[Look]:
+    """Leave out stacks of the process's end after a stop: an interrupted rank may answer before it is gone."""
+    shown: list[Look] = []
+    for look in looks:
+        is_known = raised or any(earlier.stack for earlier in shown)
+        shown.append(replace(look, stack="") if is_known and _is_over(training_thread(look.stack)) else look)
+    return shown
+
+
+def _is_over(frames: Sequence[Frame]) -> bool:
+    """Return whether the training's code was over, and what the recorder does at its end ran."""
+    return any(STARTUP in frame.path for frame in frames) and not any(frame.is_training for frame in frames)
 
 
 def _seen(looks: Sequence[Look]) -> Iterator[str]:
