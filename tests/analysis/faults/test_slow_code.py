@@ -30,8 +30,9 @@ SITES = [
     ["/job/train.py", 61, "histograms", "", "sorted"],
     ["/job/train.py", 62, "histograms", "", ""],
     ["/job/train.py", 51, "main", "", ""],
+    ["/lib/site-packages/torch/utils/_contextlib.py", 124, "context_decorator.<locals>.decorate_context", "", ""],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3], [4, 6], [5, 6]]
+STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6]]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
@@ -101,7 +102,10 @@ def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
 
 
 def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:
-    """No line has 5 ms: half of the pause between samples. Their call has 8 ms: 4 of 5 steps have one sample there."""
+    """No line has 5 ms: half of the pause between samples. Their call has 8 ms: 4 of 5 steps have one sample there.
+
+    The function is decorated, for example by torch.no_grad().
+    """
     turns = [FIRST, SECOND, FIRST, SECOND, MULTIPLY]
     seen = iter(turns * 20)
 

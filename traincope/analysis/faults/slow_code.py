@@ -20,6 +20,7 @@ from traincope.analysis.stragglers.own_work import place
 from traincope.arrays import Floats, Ints
 from traincope.events import EARLY_STEPS, OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
+from traincope.store.job.training_code import is_training
 from traincope.store.segments.stack_samples import Site, StackSamples
 from traincope.timeline import Timeline
 from traincope.timeline.intervals.union import Union
@@ -40,6 +41,8 @@ OF_THE_CALL = 0.5
 """Smallest share of the largest difference that a call inside it must have, to be named in its place."""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
+LOCAL = "<locals>."
+"""Part of the qualified names of functions that functions make, as decorators do."""
 MAX_LINES = 3
 """Most lines of a window."""
 
@@ -253,8 +256,14 @@ def _frames(stack: Sequence[Site]) -> tuple[Frame, ...]:
 
 def _named(stack: Sequence[Site], at: int) -> _Named:
     site = stack[at]
-    called = next((inner.function for inner in reversed(stack[:at]) if OWN not in inner.path), site.called)
+    inner = [each for each in reversed(stack[:at]) if OWN not in each.path]
+    called = next((each.function for each in inner if not _wraps(each)), inner[0].function if inner else site.called)
     return f"{PurePath(site.path).name}:{site.line}", site.function, called, site.module
+
+
+def _wraps(site: Site) -> bool:
+    """True for a library's wrapper around a function, such as that of `torch.no_grad()`."""
+    return LOCAL in site.function and not is_training(site.path)
 
 
 def _detailed_steps(sampled: _Sampled) -> set[int]:
