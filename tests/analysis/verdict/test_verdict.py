@@ -90,6 +90,15 @@ def test_waiting_without_a_single_culprit_is_exposed_wait() -> None:
     assert finding.evidence.endswith("for the last rank to join collectives on dp; no rank is late step after step")
 
 
+def test_a_rank_that_most_waits_are_for_but_not_steadily_is_mentioned_and_not_named() -> None:
+    """It is late for five steps, and then not for five."""
+    (finding,) = verdict(*lockstep([[90, 90], *([[50, 90]] * 5 + [[90, 90]] * 5) * 6], transfer_ns=1))
+    assert (finding.kind, finding.ranks) == ("exposed_wait", ())
+    assert finding.evidence.endswith(
+        "no rank is late step after step: 100.0 % of the waits are for rank 1, but not steadily"
+    )
+
+
 def test_few_steps_do_not_tell_whether_one_rank_is_the_cause() -> None:
     (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
     assert (finding.kind, finding.ranks) == ("exposed_wait", ())

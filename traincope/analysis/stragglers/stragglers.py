@@ -33,10 +33,12 @@ from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chain
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
-from traincope.units import count
+from traincope.units import count, share
 
 MAX_CHANCE_SO_FAR = 0.02
 """Largest chance at which the latest rank of too few steps is mentioned. It is not named yet."""
+MOSTLY = 0.8
+"""Share of all waits for other ranks from which the rank that they are for is mentioned."""
 SHOWN_TERM = 0.1
 """Smallest share of the excess of a term that is shown."""
 
@@ -150,7 +152,16 @@ def why_none(stragglers: Stragglers) -> str:
             return few
         rank, chance = stragglers.so_far
         return f"{few}; rank {rank} so far, with 1 chance in {1 / chance:,.0f} that it is noise"
-    return "no rank is late step after step"
+    return f"no rank is late step after step{_mostly_for(stragglers.ranks)}"
+
+
+def _mostly_for(ranks: Sequence[RankWait]) -> str:
+    """Name the rank that most of the waits were for: its delays vary too much to tell them from noise."""
+    total_ns = sum(each.straggler_wait_ns for each in ranks)
+    latest = max(ranks, key=lambda each: each.straggler_wait_ns, default=None)
+    if latest is None or latest.straggler_wait_ns < MOSTLY * total_ns or not total_ns:
+        return ""
+    return f": {share(latest.straggler_wait_ns / total_ns)} of the waits are for rank {latest.rank}, but not steadily"
 
 
 def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tuple[StallTotal, ...]]) -> Stragglers:
