@@ -1,5 +1,6 @@
 """Fixtures for every test: pools of worker processes."""
 
+import fcntl
 import gc
 import importlib.util
 import os
@@ -7,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -21,6 +23,8 @@ from tests.processes import starts_processes
 from tests.seeds import VARIABLE
 
 HERE = Path(__file__).parent
+LAST = HERE / "virtual_gpu"
+"""The folder whose tests are imported last."""
 AFTER_MULTIPROCESSING = -200
 """Priority at the exit: multiprocessing deletes its own temporary files at -100, in this folder."""
 
@@ -99,15 +103,30 @@ def pytest_configure(config: pytest.Config) -> None:
         Finalize(None, shutil.rmtree, (tempfile.tempdir,), options, exitpriority=AFTER_MULTIPROCESSING)
 
 
+@contextmanager
+def _after_the_first(config: pytest.Config) -> Iterator[None]:
+    """On a new machine, let one worker compile all tests, and the others wait for its files: each would take 16 s."""
+    if not hasattr(config, "workerinput") or sys.dont_write_bytecode or any(LAST.glob("__pycache__/test_*")):
+        yield
+        return
+    with (Path(tempfile.gettempdir()) / "compiling").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Switch the collector off while tests are imported: it would search a million modules' objects again and again.
 
     They live until the end, so it never looks at them later either.
     """
     gc.disable()
     try:
-        return (yield)
+        with _after_the_first(session.config):
+            return (yield)
     finally:
         gc.collect()
         gc.freeze()

@@ -21,6 +21,7 @@ from traincope.engine.checkpoint.places.directory import complete_checkpoints
 HOSTS_ENVIRONMENT = {**ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
+@pytest.mark.sweep
 def test_the_script_trains_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "my disk"
     folder.mkdir()

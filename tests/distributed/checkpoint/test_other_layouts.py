@@ -93,7 +93,6 @@ def assert_continued(saved: list[Continued], loaded: list[Continued]) -> None:
 
 
 USUAL = {
-    "pp 2 x fsdp 2 -> dp 2",
     "zero-1 on dp 4 -> fsdp 2",
     "pp 2 in 6 stages, the ends without a layer, x fsdp 2 -> pp 2",
 }

@@ -131,7 +131,8 @@ def test_gradients_of_replicas_and_shards_equal_one_process(
     assert_same(four_ranks.run(gradients, config), alone)
 
 
-@pytest.mark.parametrize("recompute", swept(["selective", "full"], but=["full"]))
+@pytest.mark.sweep
+@pytest.mark.parametrize("recompute", ["selective", "full"])
 def test_gradients_with_recomputation_equal_one_process(
     four_ranks: Pool, text: str, alone: Gradients, recompute: str
 ) -> None:

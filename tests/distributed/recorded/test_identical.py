@@ -153,7 +153,8 @@ def train_with(directory: str, wrap: Callable[[nn.Module], nn.Module], extra: st
     torch._dynamo.utils.counters.clear()
     warnings.filterwarnings("ignore", "The .grad attribute")  # torch.compile warns for each wrapped model
     with recording(directory):
-        model = wrap(nn.Sequential(*(Block(recomputed=extra == "recomputation") for _ in range(3))))
+        blocks = 1 if extra == "compile" else 3
+        model = wrap(nn.Sequential(*(Block(recomputed=extra == "recomputation") for _ in range(blocks))))
         if extra == "compile":
             model.compile(backend="aot_eager")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
