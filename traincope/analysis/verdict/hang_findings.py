@@ -11,6 +11,7 @@ from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
 
+MESSAGES = ("send", "recv")
 MAX_PROCESSES = 4
 """With more suspects than this, only the first processes are named."""
 
@@ -66,11 +67,18 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
     if hang.kind == HangKind.NONE_COMPLETES:
         return "Check the network and the GPUs of these hosts (cables, driver, XID errors): no rank is the culprit."
     if hang.kind == HangKind.DEADLOCK:
+        if hang.collective in MESSAGES:
+            return (
+                f"Let one side send while the other receives, or post the messages of {named} together: "
+                "torch.distributed.batch_isend_irecv."
+            )
         return f"Issue the collectives of both groups in the same order on {named}."
     if hang.kind == HangKind.LEFT:
         return left_early(timeline, hang.culprits)
     if hang.kind == HangKind.MISMATCH and hang.differs == Differs.SIZE and hang.culprits:
         return f"Let {named} pass the size that the others pass: pad to a common size, or exchange the sizes first."
+    if hang.kind == HangKind.MISMATCH and hang.differs == Differs.ROOT and hang.culprits:
+        return f"Let {named} name the root (src or dst) that the others name."
     if hang.kind == HangKind.MISMATCH and hang.differs == Differs.ORDER:
         return f"Issue the collectives of all groups on {named} in the order of the other ranks."
     if hang.kind == HangKind.MISMATCH and hang.culprits:

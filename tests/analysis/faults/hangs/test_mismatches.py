@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis.faults.hangs.test_stops import looked
+from tests.analysis.faults.hangs.test_stops import WAITING, looked
 from tests.seeds import seeds
 from tests.timeline.build import Row, collective, group, message, phase, rank, run, step
 from traincope.analysis import FaultKind, FindingKind, Hang, HangKind, analyze
@@ -93,6 +93,34 @@ def test_a_size_that_is_usual_elsewhere_in_the_step_is_another_collective(num_by
     ended = [looked(replace(each, info=replace(each.info, ending=None))) for each in ranks]
     hang = hangs(*ended)[0]
     assert (hang.kind, hang.culprits, hang.differs) == (HangKind.MISMATCH, (2,), differs)
+
+
+@pytest.mark.parametrize(
+    ("root", "num_bytes", "advice"),
+    [
+        (1, BYTES, "Let rank 2 name the root (src or dst) that the others name."),
+        (0, 8 * BYTES, "Let rank 2 pass the size that the others pass"),
+    ],
+)
+def test_the_advice_says_on_what_the_rank_must_agree(root: int, num_bytes: int, advice: str) -> None:
+    """The broadcast of the last step does not complete."""
+
+    def sender(number: int) -> RankRecords:
+        rows = []
+        for at in range(NUM_STEPS):
+            begin, is_last = at * 100 * MS, at == NUM_STEPS - 1
+            size, source = (num_bytes, root) if is_last and number == 2 else (BYTES, 0)
+            end = OPEN if is_last else begin + 2 * MS
+            sent = collective(begin + MS, end, name="broadcast", sequence=at, at=at, num_bytes=size)
+            rows += [
+                step(at, begin, OPEN if is_last else begin + 100 * MS, flags=Flag.DETAILED),
+                replace(sent, peer=source),
+            ]
+        return looked(rank(number, *rows, groups=dp(3), ending=None), WAITING)
+
+    first = analyze(build_timeline(run(*map(sender, range(3))))).verdict[0]
+    assert (first.kind, first.ranks) == (FindingKind.MISMATCH, (2,))
+    assert first.advice.startswith(advice)
 
 
 @pytest.mark.parametrize("culprit", [0, 1])

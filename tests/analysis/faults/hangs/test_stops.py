@@ -526,6 +526,17 @@ def test_a_rank_that_left_out_a_message_and_went_on_to_a_collective_is_named() -
     assert hang.evidence.endswith("rank 2 issued other messages, or fewer, than in earlier steps")
 
 
+def test_two_ranks_that_both_send_first_get_advice_about_messages() -> None:
+    ranks = []
+    for number in range(2):
+        send = message("send", LAST_NS, OPEN, peer=1 - number, at=NUM_STEPS)
+        rows = [*steps(), send, stall(send, LAST_NS, OPEN)]
+        ranks.append(looked(rank(number, *rows, groups=[group("pp", 0, 1)], ending=None), WAITING))
+    first = analysis(*ranks).verdict[0]
+    assert (first.kind, first.ranks) == (FindingKind.HANG, (0, 1))
+    assert first.advice.startswith("Let one side send while the other receives")
+
+
 def test_a_rank_that_left_its_loop_early_is_named() -> None:
     rows = steps()[:-1]
     left = rank(1, *rows, groups=[WORLD], ending="clean")

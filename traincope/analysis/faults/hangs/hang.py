@@ -33,6 +33,8 @@ class Differs(StrEnum):
 
     OPERATION = "operation"
     SIZE = "size"
+    ROOT = "root"
+    """The rank that sends, or that gets the result."""
     ORDER = "order"
 
 

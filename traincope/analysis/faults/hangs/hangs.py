@@ -198,8 +198,10 @@ def _explained(mismatch: Mismatch, stopped: Sequence[Hang], standings: Mapping[i
 def _differs(mismatch: Mismatch, standings: Mapping[int, Standing]) -> Differs | None:
     """Another size that no rank issued before is a size. One that is usual elsewhere is another collective."""
     forms = {form_of(call) for call in mismatch.calls.values()}
-    if mismatch.shifted or mismatch.between is not None or len(forms) < 2 or not standings:
+    if mismatch.shifted or mismatch.between is not None or len(forms) < 2:
         return None
+    if len({(form.operation, form.num_bytes) for form in forms}) == 1:
+        return Differs.ROOT
     usual = {
         form_of(call)
         for each in standings.values()
