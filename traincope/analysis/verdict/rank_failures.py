@@ -71,7 +71,7 @@ def rank_failures(
     elif first is not None and firsts and all(end.of_communication for end in firsts):
         unknown = possible_earlier_ends(timeline, first, ends)
         yield lost_connection(timeline, first, [end for end in ends if end.of_communication], unknown)
-    elif first is not None and firsts and all(map(_is_interrupted, firsts)):
+    elif first is not None and firsts and all(map(_is_interrupted, firsts)) and not _is_alone(timeline, firsts):
         yield _stopped(first)
     elif len(firsts) > 1 and firsts == shared_with(firsts[0], firsts):
         finding = _with_shortage(_shared(timeline, firsts), firsts[0], out_of_memory)
@@ -122,6 +122,15 @@ def _is_interrupted(end: Fault) -> bool:
     """Return whether Ctrl-C ended the job or a rank: the launcher got it, or the rank itself."""
     by_signal = end.kind in (FaultKind.STOPPED, FaultKind.SIGNAL) and signal.SIGINT.name in end.what
     return by_signal or end.raised == KeyboardInterrupt.__name__
+
+
+def _is_alone(timeline: Timeline, interrupted: Sequence[Fault]) -> bool:
+    """Return whether one rank of several was interrupted, and its launcher ended the others: Ctrl-C reaches all of
+    them, and the launcher.
+    """
+    (first, *others), notes = interrupted, timeline.run.launcher
+    ended = {note.rank for note in notes if note.attempt == timeline.run.last_attempt}
+    return not others and bool(first.ranks) and None not in ended and len(ended - {*first.ranks}) > 0
 
 
 def _stopped(first: Fault) -> Finding:
@@ -394,6 +403,11 @@ def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
         return (
             f"Find who sent {first.handler} to rank {first.ranks[0]} (its scheduler, a drained node): errors of the "
             "other ranks follow from its end."
+        )
+    if first.raised == KeyboardInterrupt.__name__:
+        return (
+            f"Find who interrupted rank {first.ranks[0]} alone (kill -INT, a debugger, a timer of the training): "
+            "errors of the other ranks follow from its end."
         )
     if first.kind == FaultKind.EXIT and first.site and not first.message:
         return (
