@@ -238,7 +238,8 @@ def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str, *, direct:
     reorders = not direct and all(run.standings[rank].calls.reorders for rank in odd)
     how = "the same collectives in another order than" if reorders else "other collectives than"
     how = "other messages, or fewer, than" if direct else how
-    habit = f"{numbers(odd, 'rank')} issued {how} in earlier steps"
+    when = "" if hang.step is None or direct else f"in step {hang.step}, "
+    habit = f"{when}{numbers(odd, 'rank')} issued {how} in earlier steps"
     return replace(
         hang,
         kind=HangKind.MISMATCH,
