@@ -1,4 +1,7 @@
-"""The guides: each begins with what a reader sees and ends with a command, and every command of them works."""
+"""The guides: each begins with what a reader sees and ends with a command, and every command of them works.
+
+Samples of the other pages are what their commands print.
+"""
 
 import re
 import shlex
@@ -12,6 +15,8 @@ ROOT = Path(__file__).parents[1]
 GUIDES = sorted(path for path in (ROOT / "docs" / "guides").glob("*.md") if path.name != "README.md")
 COMMAND = re.compile(r"^    (traincope .*)$", re.MULTILINE)
 BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
+SAMPLE = re.compile(r"^```\n\$ (traincope (?:.*\\\n)*.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OTHERS = ("plan.md", "plan-check.md", "plan-search.md", "what-if.md")
 
 
 def commands() -> list[str]:
@@ -24,6 +29,14 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     output = capsys.readouterr()
     assert (ended.value.code, output.err) == (0, "")
     return output.out
+
+
+def samples() -> list[tuple[str, str]]:
+    """Commands of pages, and the lines that the pages show of their output."""
+    pages = [(ROOT / "docs" / name).read_text() for name in OTHERS]
+    found = [(each[1].replace("\\\n", " "), each[2]) for page in pages for each in SAMPLE.finditer(page)]
+    assert len(found) >= len(OTHERS)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +57,16 @@ def test_a_command_works_and_its_page_shows_its_output(command: str, capsys: pyt
                 latest = block.strip()
             elif latest == command:
                 assert all(line.strip() in output for line in block.splitlines()), block
+
+
+@pytest.mark.parametrize(("command", "shown"), samples(), ids=lambda text: " ".join(text.split()[:4]))
+def test_a_sample_of_a_page_is_what_its_command_prints(
+    command: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(shlex.split(command)[1:])
+    printed_lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown.splitlines() if line not in (*printed_lines, "...", "    ...")] == []
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)

@@ -22,9 +22,13 @@ from tests.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import confidence
 from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO, LEVEL
 from traincope.analysis.diff.significance import BLOCKS, MIN_BLOCK_STEPS
+from traincope.analysis.faults.anomalies import logged_values, slowness, step_changes
 from traincope.analysis.faults.hangs.evidence import patience
+from traincope.analysis.memory import growth
 from traincope.analysis.reliability.rolling import MAX_POINTS
-from traincope.analysis.stragglers import slowdown
+from traincope.analysis.stragglers import persistence, slowdown
+from traincope.analysis.verdict import rank_failures
+from traincope.analysis.verdict.findings import MIN_SHARE
 from traincope.cli.commands import sql
 from traincope.cli.launch.hang_exit import GRACE_SECONDS
 from traincope.errors import (
@@ -39,20 +43,25 @@ from traincope.errors import (
 from traincope.events import BLOCK_STEPS, EARLY_STEPS
 from traincope.live.node import agent
 from traincope.live.node.noticing.watchdog import END_NS
-from traincope.live.node.retention import ROW_THINNING_NS
+from traincope.live.node.reducing import MAX_DATA_BYTES
+from traincope.live.node.retention import ROW_THINNING_NS, STEP_STRIDE
 from traincope.live.peers.copies import histories
 from traincope.live.peers.copies.witnessing import MAX_HOSTS
 from traincope.live.peers.peers import NUM_WITNESSES
 from traincope.live.peers.settings import DEFAULT_PORT
 from traincope.live.serve import so_far, tile_handoff
+from traincope.live.shipping import agent_shipping, folding, limits, loop
 from traincope.live.shipping.limits import DEFAULT_BYTES_PER_SECOND
 from traincope.live.tree.places import FANOUT
 from traincope.mcp import tools
 from traincope.mcp.bounded import MAX_CHARACTERS, MAX_TEXT
 from traincope.record.compute.flops import MAX_INTERVAL
+from traincope.record.gpu import hardware
 from traincope.record.session.ending import MAX_MESSAGE_CHARACTERS
 from traincope.record.session.options import DEFAULT_DISK_BUDGET
 from traincope.record.session.sampling import DEFAULT_BUDGET, FIRST_BLOCKS
+from traincope.record.state import usual_sizes
+from traincope.record.state.tensors import MAX_TENSORS
 from traincope.store.places.node_local import MIN_FREE_BYTES
 from traincope.store.places.ship_notes import DEFAULT_WAIT_SECONDS
 from traincope.store.segments.segments import RECORD_DTYPE
@@ -159,6 +168,29 @@ FACTS: dict[str, tuple[int, Callable[[], float]]] = {
     r"is local, has (\d+) MiB free": (1, lambda: MIN_FREE_BYTES >> 20),
     r"is sent at once; default (\d+) MiB": (1, lambda: DEFAULT_BYTES_PER_SECOND >> 20),
     r"for the last round; default (\d+) seconds": (1, lambda: DEFAULT_WAIT_SECONDS),
+    r"takes? at least (\d+) % of step time": (10, lambda: 100 * MIN_SHARE),
+    r"median of the (\d+) values before it|median of the last (\d+) losses": (2, lambda: logged_values.WINDOW),
+    r"by (\d+) spreads and by 10 %|more than (\d+) spreads above": (2, lambda: logged_values.SIGMAS),
+    r"exceeds the median by (\d+) spreads and by half": (1, lambda: slowness.SIGMAS),
+    r"at least (\d+) samples are needed, over|This needs (\d+) samples over": (2, lambda: growth.MIN_SAMPLES),
+    r"asks it every (\d+) seconds|reads the counter every (\d+) seconds": (2, lambda: hardware.POLL_SECONDS),
+    r"At most ([\d,]+) events are recorded": (1, lambda: hardware.MAX_EVENTS_PER_NAME),
+    r"at least (\d+) ms before those of all others": (1, lambda: rank_failures.CLEARLY_EARLIER_NS / 1_000_000),
+    r"last record is at most (\d+) s old": (1, lambda: rank_failures.RECENT_NS / SECOND_NS),
+    r"chance of at most 1 in ([\d,]+)": (1, lambda: round(1 / persistence.MAX_CHANCE)),
+    r"fewer than (\d+) steps \(a run of 60|About (\d+) recorded steps": (2, lambda: persistence.FEW_STEPS),
+    r"found from (\d+) steps on each side|side has at least (\d+) steps": (2, lambda: step_changes.MIN_STEPS),
+    r"each side and (\d+) % of the median|differ by at least (\d+) % of the": (2, lambda: 100 * step_changes.MIN_RATIO),
+    r"Every (\d+) seconds the agent ships|to the next; default (\d+) \|": (2, lambda: limits.DEFAULT_INTERVAL_SECONDS),
+    r"at most (\d+) objects of an hour": (1, lambda: folding.MAX_PER_HOUR),
+    r"of an hour, and\s+one more per (\d+) MiB": (1, lambda: folding.FULL_BYTES >> 20),
+    r"for at most (\d+) seconds; later records stay": (1, lambda: agent_shipping.STOPPED_SECONDS),
+    r"pauses of up to (\d+) minutes; no step waits": (1, lambda: loop.MAX_PAUSE_SECONDS / 60),
+    r"one step in (\d+) stays": (1, lambda: STEP_STRIDE),
+    r"nor are more than ([\d,]+)": (1, lambda: MAX_TENSORS),
+    r"more than (\d+) times as large as in the": (1, lambda: usual_sizes.FACTOR),
+    r"as large as in the (\d+) steps before": (1, lambda: usual_sizes.RECENT),
+    r"It reads at most (\d+) MiB of the": (1, lambda: MAX_DATA_BYTES >> 20),
     r"`none` \| S < (\d\.\d)": (1, lambda: slowdown.STRAGGLING_RATIO),
     r"the slowest (\d+) % of the workers": (1, lambda: slowdown.SLOWEST_PERCENT),
     r"a microbatch correlate by ([\d.]+) or more": (1, lambda: slowdown.CORRELATED),
