@@ -68,11 +68,13 @@ if importlib.util.find_spec("xdist"):
         return Groups(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the pools, because pytest-xdist distributes groups in this order, and none takes longer.
 
     The folders at the end of the alphabet take a few seconds each: all workers end together.
     """
+    if config.getoption("fast"):
+        items[:] = [item for item in items if item.get_closest_marker("slow") is None]
     items.sort(key=lambda item: group(item.path) != POOLS)
 
 
@@ -85,11 +87,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--no-processes", action="store_true", help="leave out the files whose tests start processes")
+    parser.addoption(
+        "--fast", action="store_true", help="leave out slow tests, and the files whose tests start processes"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = config.getoption("no_processes") and collection_path.name.startswith("test_")
+    left_out = config.getoption("fast") and collection_path.name.startswith("test_")
     return True if left_out and starts_processes(collection_path) else None
 
 

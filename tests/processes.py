@@ -1,6 +1,6 @@
 """Test files that start processes: each, or a file of tests that it imports, imports a module that starts them.
 
-`pytest --no-processes` leaves these files out (`make test FAST=1`).
+`pytest --fast` leaves these files out (`make test FAST=1`).
 """
 
 import re

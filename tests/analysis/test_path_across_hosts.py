@@ -49,6 +49,7 @@ def test_the_path_equals_that_of_one_host_and_has_a_clock_error(elsewhere: tuple
     assert analysis.keys() == known.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
 def test_predictions_equal_those_of_one_host(elsewhere: tuple[int, ...]) -> None:
     for expression in ("forward=0.5", "fsdp.transfer=0", "pp.transfer=10"):

@@ -51,6 +51,7 @@ def test_a_token_file_is_mapped_without_conversion(tmp_path: Path, token_type: s
     assert isinstance(read_corpus(config).training, np.memmap)
 
 
+@pytest.mark.slow
 def test_the_library_of_this_python_is_the_default() -> None:
     corpus = read_corpus(DataConfig())
     first = (Path(sysconfig.get_path("stdlib")) / "__future__.py").read_bytes()
@@ -59,6 +60,7 @@ def test_the_library_of_this_python_is_the_default() -> None:
     assert corpus.training[len(first)] == END
 
 
+@pytest.mark.slow
 def test_reading_twice_gives_the_same_tokens() -> None:
     assert np.array_equal(read_corpus(DataConfig()).held_out, read_corpus(DataConfig()).held_out)
 

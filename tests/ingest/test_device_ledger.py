@@ -57,6 +57,7 @@ def test_the_ledger_of_a_named_program_is_the_truth(name: str, style: Style, tmp
     assert imported(PROGRAMS[name], tmp_path, style) == true_steps(PROGRAMS[name])
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(80))
 @given(programs())
 def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
@@ -64,6 +65,7 @@ def test_the_ledger_of_random_ranks_is_the_truth(program: Program) -> None:
         assert imported(program, Path(folder), NEW) == true_steps(program)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(programs(max_ranks=1, evaluates=False))
 def test_hidden_waits_of_a_random_program_are_the_truth(program: Program) -> None:

@@ -42,6 +42,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_a_wait_for_a_collective_of_the_previous_step_is_split(run: Path) -> None:
     """Rank 0 is in the collective from 850 to 950, so the transfer takes 100. Rank 1 is in it from 400 to 1100.
 
@@ -65,6 +66,7 @@ def test_a_wait_for_a_collective_of_the_previous_step_is_split(run: Path) -> Non
     assert rows_of(run, ranks=2) == offline_rows(run)
 
 
+@pytest.mark.slow
 def test_a_phase_around_two_steps_counts_in_both(run: Path) -> None:
     """A phase around two steps counts in each for the part inside."""
     rank_0 = begin_rank(run, 0)

@@ -56,6 +56,7 @@ def test_trainings_are_predicted_without_their_groups(predictors: list[Predictor
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [AMPERE, HOPPER], ids=lambda family: family.name)
 def test_the_constants_are_those_of_the_fit(family: Family, predictors: list[Predictor]) -> None:
     members = of_family(predictors, family)
@@ -72,6 +73,7 @@ def test_most_trainings_lie_in_the_interval_of_the_constants_fitted_on_them(pred
         assert np.mean([error <= family.spread for error in errors]) >= LEVEL - 0.05
 
 
+@pytest.mark.slow
 def test_the_predicted_best_layout_of_a_set_is_nearly_the_measured_best() -> None:
     found = list(rankings(shipped()))
     assert len(found) == 23

@@ -14,6 +14,7 @@ def test_every_published_number_is_reproduced() -> None:
     assert [row for row in published if not row.holds] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "pattern"),
     [

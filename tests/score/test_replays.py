@@ -20,6 +20,7 @@ PAUSE = Pause(
 )
 
 
+@pytest.mark.slow
 def test_healthy_days_raise_no_alarm() -> None:
     """`python -m tests.score.replays` replays 1,000 of them, with new seeds."""
     days = [replay(random.Random(seed)) for seed in range(DAYS)]

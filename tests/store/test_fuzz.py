@@ -155,6 +155,7 @@ def test_an_undamaged_run_is_reported(small_run: Path) -> None:
     assert "PIPELINE BUBBLE" in text
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("batch", range(-(-DAMAGES // A_BATCH)))
 def test_a_damaged_run_is_reported_or_refused(small_run: Path, tmp_path: Path, batch: int) -> None:
@@ -167,6 +168,7 @@ def test_a_damaged_run_is_reported_or_refused(small_run: Path, tmp_path: Path, b
             raise
 
 
+@pytest.mark.slow
 @given(
     content=st.one_of(
         st.binary(max_size=200),

@@ -129,6 +129,7 @@ def test_inputs_of_utilization_stay(tmp_path: Path) -> None:
     assert {"step_tokens", "step_squared_lengths"} <= set(after.ranks[0].names)
 
 
+@pytest.mark.slow
 def test_names_of_traincope_stay(tmp_path: Path) -> None:
     """A training without its own names: every name except those of classes."""
     model = torch.nn.Linear(4, 4)

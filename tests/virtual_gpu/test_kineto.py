@@ -53,6 +53,7 @@ def real() -> set[Field]:
     return set().union(*map(fields, REAL))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL, reason=f"the public GPU traces are not in {TRACES}")
 @pytest.mark.parametrize("style", STYLES.values(), ids=STYLES)
 def test_every_written_field_is_in_a_real_trace(style: Style, real: set[Field], tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_the_lengths_of_all_steps_are_compared_and_the_terms_of_counted_ones() -
     assert diff(full_before, after).sampled_steps == (full_before.ledger.rank_steps // 2, numbers[1])
 
 
+@pytest.mark.slow
 def test_equal_runs_in_windows_differ_no_more_often_than_the_level() -> None:
     """At a level of 1 % for the step and for any term, more than 2 of 10 pairs occur in one trial of 1,000."""
     runs = [windowed(seed)[1] for seed in range(20)]

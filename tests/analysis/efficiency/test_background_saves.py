@@ -82,6 +82,7 @@ def test_the_job_has_the_mean_length_of_its_ranks() -> None:
     assert result.extra_ns.estimate == pytest.approx(12 * MS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer", [0.0, 3.0])
 def test_the_interval_contains_the_truth_in_noise(longer: float) -> None:
     """Steps vary by 2 ms. Of 40 runs, at most 5 intervals may miss: at 5 % each, more have a chance of 1 in 70."""

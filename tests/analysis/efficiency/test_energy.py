@@ -117,6 +117,7 @@ def test_the_document_has_the_energy_and_its_price() -> None:
     assert to_document(analysis)["energy"]["money"] is None
 
 
+@pytest.mark.slow
 @given(
     power=st.lists(st.integers(0, 700), min_size=45, max_size=45),
     length=st.integers(2, 4),

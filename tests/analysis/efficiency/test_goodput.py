@@ -331,6 +331,7 @@ def attempts(draw: st.DrawFn, begin_s: int) -> list[Row]:
     return sorted(rows, key=lambda row: row.start_ns)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(500), deadline=None)
 def test_every_instant_of_a_job_is_in_one_part(data: st.DataObject) -> None:

@@ -57,6 +57,7 @@ def test_the_queues_of_the_named_programs_are_the_truth(tmp_path: Path) -> None:
         assert measured(program, tmp_path / str(number)) == true_queues(program)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(programs())
 def test_the_queues_of_a_random_program_are_the_truth(program: Program) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -256,6 +257,7 @@ def _same(row: Row, other: Row) -> bool:
     return (row.group, row.sequence) == (other.group, other.sequence)
 
 
+@pytest.mark.slow
 @given(workload=runs(actions=False))
 @settings(max_examples=examples(250), deadline=None)
 def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
@@ -267,6 +269,7 @@ def test_each_ns_is_in_the_term_of_its_definition(workload: Workload) -> None:
             assert result.ledger.ranks[number].wall_ns[at] == expected.total()
 
 
+@pytest.mark.slow
 @given(workload=runs(actions=True))
 @settings(max_examples=examples(250), deadline=None)
 def test_with_a_pipeline_the_terms_still_sum_to_the_wall_time(workload: Workload) -> None:

@@ -58,6 +58,7 @@ def test_steps_with_detail_are_counted_without_those_that_lead_in() -> None:
     assert (result.first_sampled, result.last_sampled) == (9, 79)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer", [pytest.param(0.0, marks=pytest.mark.sweep), 0.02])
 def test_the_interval_contains_the_truth_in_at_least_90_of_100_draws(longer: float) -> None:
     results = [sampled(longer=longer, windows=12, seed=seed).measured_overhead for seed in range(100)]

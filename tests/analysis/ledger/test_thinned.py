@@ -57,6 +57,7 @@ def test_what_every_step_records_is_known_of_all_steps() -> None:
         assert ledger.share_on((rank,), "data_wait") == whole.share_on((same,), "data_wait")
 
 
+@pytest.mark.slow
 def test_the_first_windows_are_left_out_once_the_drawn_ones_are_enough() -> None:
     """The first 84 steps compile for 100 ms more. They are half of the steps in detail, and 1.5 % of the run."""
     steps = 800 * BLOCK_STEPS

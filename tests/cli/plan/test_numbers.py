@@ -56,6 +56,7 @@ def not_json(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(500))
 @given(words=questions())
 def test_any_number_gives_valid_json_or_one_sentence(words: list[str]) -> None:

@@ -95,6 +95,7 @@ def slices_of_json(run: Timeline) -> list[tuple[str, str, int, int, dict[str, An
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [two_ranks(), open_run("sample_runs/demo")], ids=["by hand", "demo"])
 def test_the_slices_are_those_of_the_json(run: Timeline, tmp_path: Path) -> None:
     (trace,) = files_of(run, tmp_path)

@@ -265,6 +265,7 @@ def test_a_truncated_trace_keeps_its_beginning_and_reports_the_loss(layout: Layo
     assert set(kept) == {0, 1, 2, 3, 4}
 
 
+@pytest.mark.slow
 def test_a_truncated_or_damaged_gzip_file_keeps_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [complete(f"k{number}", f"{number}.125", "0.5") for number in range(5_000)]
     packed, file = gzip.compress(kineto(many).encode()), tmp_path / "trace.json.gz"

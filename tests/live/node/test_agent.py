@@ -323,6 +323,7 @@ def test_a_rank_whose_process_is_gone_is_a_fault(tmp_path: Path) -> None:
     assert ends == [(FaultKind.KILLED, (2,))]
 
 
+@pytest.mark.slow
 def test_a_rank_whose_process_is_unknown_counts_as_alive(tmp_path: Path) -> None:
     """The rank's process belongs to another container, so its end cannot be known."""
     run = here("demo", tmp_path / "run")

@@ -111,6 +111,7 @@ def training() -> Program:
     )
 
 
+@pytest.mark.slow
 def test_rows_of_each_step_with_the_marks_so_far_are_those_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_rows_of_each_step_with_the_marks_so_far_are_those_of_the_report(
     assert rows == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marked", "clock", "has_terms"),
     [(5, LedgerClock.DEVICE, False), (1, LedgerClock.HOST, True)],
@@ -147,6 +149,7 @@ def test_steps_whose_marks_do_not_come_have_no_terms_or_those_of_the_hosts(
     assert window.analysis.ledger.clock is clock
 
 
+@pytest.mark.slow
 def test_the_first_steps_of_a_gpu_wait_for_marks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once marks did not come in time, later steps do not wait for theirs."""
     followed = Followed(record(padded(training()), tmp_path), monkeypatch)

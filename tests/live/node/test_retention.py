@@ -165,6 +165,7 @@ def test_older_segments_are_thinned_first(tmp_path: Path) -> None:
     assert [is_thinned(path) for path in paths] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_the_recorder_does_not_count_compacted_events_as_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

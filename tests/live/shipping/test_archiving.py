@@ -135,6 +135,7 @@ def rounds(shipping: Shipper, run: Path, *, clock: Clock, rng: random.Random, nu
         shipping.round()
 
 
+@pytest.mark.slow
 def test_a_node_leaves_few_objects_per_hour_and_every_byte(
     run: Path, host: Host, memory: "fsspec.AbstractFileSystem"
 ) -> None:
@@ -430,6 +431,7 @@ def test_an_older_archive_serves_if_the_newest_is_damaged_and_the_host_ships_aga
     assert newest not in archives(memory)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("memory")
 def test_two_processes_that_ship_the_same_files_lose_none(run: Path, host: Host) -> None:
     """As `traincope ship` on a login node while an agent tries again: their locks are on two machines."""

@@ -85,6 +85,7 @@ def test_a_compiled_gpts_flops_match_the_formula_in_both_conventions(tmp_path: P
     assert rank.info.probes["flops"] == BY_GRAPHS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_a_compiled_model_counts_as_it_does_eagerly(tmp_path: Path, checkpointed: bool) -> None:
     """A region that the compiled backward may compute again counts once."""

@@ -32,6 +32,7 @@ def test_names_beyond_the_limit_share_number_zero_and_are_counted(
     assert len(lines(tmp_path / "names.jsonl")) == 3
 
 
+@pytest.mark.slow
 def test_a_million_names_cost_a_bounded_file(tmp_path: Path) -> None:
     names = Names(tmp_path / "names.jsonl")
     for number in range(1_000_000):

@@ -32,6 +32,7 @@ def test_each_stratum_has_exactly_one_window(seed: str, halvings: int) -> None:
     assert [block >> halvings for block in windows(halvings, seed=seed)] == list(range((1 << 12) >> halvings))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=RUNS)
 def test_windows_after_a_halving_are_among_those_before(seed: str) -> None:

@@ -56,6 +56,7 @@ def segments(draw: Callable[..., object]) -> SegmentRecords:
     return SegmentRecords(thread="thread-2", index=7, records=records, lost_bytes=0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(segment=segments())
 def test_every_field_of_every_record_comes_back(

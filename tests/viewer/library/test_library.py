@@ -45,6 +45,7 @@ def read(library: Library) -> None:
     library.refresh()
 
 
+@pytest.mark.slow
 def test_a_child_process_reads_a_run_completely(library: Library) -> None:
     assert library[0].tiles is None
     read(library)
@@ -57,6 +58,7 @@ def test_a_child_process_reads_a_run_completely(library: Library) -> None:
     assert not library.busy
 
 
+@pytest.mark.slow
 def test_a_child_process_says_what_it_does(run: Path, tmp_path: Path) -> None:
     child = Reading(run, tmp_path / "tiles", work=prepare)
     child.result()
@@ -101,6 +103,7 @@ def test_a_stage_of_very_many_ranks_is_few_messages() -> None:
     assert messages[-1] == "reading the rows, 16,384 of 16,384 ranks"
 
 
+@pytest.mark.slow
 def test_a_second_visit_reads_nothing_again(library: Library, run: Path, tmp_path: Path) -> None:
     read(library)
     again = Library([run], cache=tmp_path / "cache", begin=never)
@@ -130,6 +133,7 @@ def test_an_open_run_is_read_again_until_quiet_for_an_hour(run: Path, tmp_path: 
     assert load_analysis(place.tiles) is not None
 
 
+@pytest.mark.slow
 def test_a_changed_run_is_read_again_and_older_tiles_are_deleted(library: Library, run: Path, tmp_path: Path) -> None:
     read(library)
     before, generation = Place(run=run, cache=tmp_path / "cache").tiles, library.generation
@@ -164,6 +168,7 @@ def test_a_refresh_does_not_wait_for_another_one(run: Path, tmp_path: Path) -> N
         library.refresh()
 
 
+@pytest.mark.slow
 def test_a_library_is_busy_until_what_was_read_is_shown(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a page that asks during the loading of a large analysis looks again much later only."""
     states = []

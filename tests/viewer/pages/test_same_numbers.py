@@ -39,6 +39,7 @@ def shown(part: object) -> Iterator[Any]:
         yield from shown(getattr(part, "children", None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["demo-3d", "restart"])
 def test_every_number_of_a_page_is_that_of_the_report(name: str, tmp_path: Path) -> None:
     document = json.loads(to_json(to_document(analyze(open_run(SAMPLES / name)))))

@@ -93,6 +93,7 @@ def test_a_pipeline_whose_messages_no_mark_shows_has_no_bubble_and_names_the_rea
             assert not set(terms) & set(BUBBLE)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(8))
 @given(pipelines())
 def test_a_random_pipeline_has_the_true_bubble_or_none(pipeline: Pipeline) -> None:
