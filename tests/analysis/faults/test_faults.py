@@ -403,19 +403,19 @@ def test_the_rank_whose_failure_torch_raised_on_all_ranks_is_named() -> None:
     """Of a group within the job, ranks may be counted within the group."""
     failed = {"rank": 1, "type": "OSError", "at": "filesystem.py:520", "message": "[Errno 28] No space left on device"}
 
-    def told(number: int) -> RankRecords:
+    def failing(number: int) -> RankRecords:
         records = raising(number, 150 + number, error="CheckpointException")
         return replace(records, details={1: {**records.details[1], "failures": [failed]}})
 
-    first = analyze(timeline(*map(told, range(3)))).verdict[0]
+    first = analyze(timeline(*map(failing, range(3)))).verdict[0]
     assert (first.kind, first.ranks, first.confidence) == ("failed_rank", (1,), "high")
     assert first.evidence == (
-        "rank 1 raised OSError: [Errno 28] No space left on device at filesystem.py:520; torch told all 3 ranks at "
-        "model.py:41, where each raised CheckpointException"
+        "rank 1 raised OSError: [Errno 28] No space left on device at filesystem.py:520; so torch raised "
+        "CheckpointException on all 3 ranks at model.py:41"
     )
     assert first.advice.startswith("Mend the OSError of rank 1:")
     others = ended(2, last_ns=170 * MS, ending="clean")
-    assert analyze(timeline(told(0), told(1), others)).verdict[0].ranks != (1,)
+    assert analyze(timeline(failing(0), failing(1), others)).verdict[0].ranks != (1,)
 
 
 def test_ranks_that_were_ended_before_they_raised_it_change_nothing() -> None:

@@ -270,7 +270,7 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     odd = odd_models({end.ranks[0]: end.message for end in firsts}, timeline.run.info.world_size)
     if odd:
         return _other_model(firsts, odd)
-    if _told_by_all(timeline, firsts):
+    if _named_by_all(timeline, firsts):
         return _of_failures(firsts)
     is_program = 2 * len(ranks) > timeline.run.info.world_size
     who = f"all {len(ranks)} ranks" if len(ranks) == timeline.run.info.world_size else numbers(ranks, "rank")
@@ -287,7 +287,7 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     )
 
 
-def _told_by_all(timeline: Timeline, firsts: Sequence[Fault]) -> bool:
+def _named_by_all(timeline: Timeline, firsts: Sequence[Fault]) -> bool:
     """True if all ranks of the job raised an error that names the same ranks. In a part of the job they may be counted
     within their group.
     """
@@ -306,7 +306,7 @@ def _of_failures(firsts: Sequence[Fault]) -> Finding:
         ranks=ranks,
         steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
         confidence=HIGH,
-        evidence=f"{failed}; torch told all {len(firsts)} ranks{where}, where each raised {first.raised}",
+        evidence=f"{failed}; so torch raised {first.raised} on all {len(firsts)} ranks{where}",
         advice=f"Mend the {first.failures[0][1].kind} of {numbers(ranks, 'rank')}: the errors of the others are only "
         "its news.",
     )
