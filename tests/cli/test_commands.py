@@ -82,6 +82,11 @@ def test_help_lists_the_commands() -> None:
             "nowhere does not exist; give the directory that `traincope.run(out=...)` was given",
         ),
         (["report", "{tmp}"], 4, "is not a run directory: it has no run.json"),
+        (
+            ["report", "{repo}/README.md"],
+            4,
+            "README.md is a file and not a run directory; make a run of a trace, table",
+        ),
         (["train", "{tmp}/none.toml"], 3, "none.toml"),
         (
             ["train", "{repo}/examples/fsdp.toml", "--set", "train.stepz=5"],

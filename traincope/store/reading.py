@@ -533,6 +533,11 @@ def chosen_attempt(path: Path) -> int | None:
 def _found_run(path: Path) -> Path:
     if not path.exists():
         raise NotARunError(f"{path} does not exist; give the directory that `traincope.run(out=...)` was given")
+    if path.is_file():
+        raise NotARunError(
+            f"{path} is a file and not a run directory; make a run of a trace, table or snapshot first: "
+            f"traincope import {path} -o RUN"
+        )
     if (path / RUN_FILE).is_file():
         return path
     if chosen_attempt(path) is not None:
