@@ -42,14 +42,17 @@ if importlib.util.find_spec("hypothesis"):  # `make test-gpu` runs without it
     settings.load_profile("fuzz" if VARIABLE in os.environ else "fixed")
 
 
-POOLS = "pools"
-"""All tests with a pool of ranks. One worker runs them, because each worker would start ranks of its own."""
+POOLS, VICTIMS = "pools", "victims"
+"""All tests with a pool of ranks, and all others with victims. One worker runs a whole group, because each worker would
+start ranks, or a server of victims, of its own.
+"""
 
 
 @cache
 def group(file: Path) -> str:
-    """The tests that one worker runs: a folder, or all with a pool."""
-    return POOLS if "import Pool" in file.read_text() else str(file.parent.relative_to(HERE))
+    """The tests that one worker runs: a folder, or all with a pool or with victims."""
+    text, folder = file.read_text(), str(file.parent.relative_to(HERE))
+    return POOLS if "import Pool" in text else VICTIMS if "import Victims" in text else folder
 
 
 if importlib.util.find_spec("xdist"):
