@@ -99,6 +99,7 @@ def test_experts_are_sharded_over_the_ranks_with_the_same_experts(four_ranks: Po
     }
 
 
+@pytest.mark.sweep
 def test_with_tp_each_rank_sends_its_channels_to_the_experts(four_ranks: Pool, tmp_path: Path) -> None:
     """Rows go to `ep` with half their channels, and are gathered and summed over `tp` at their experts, in each pass.
 
