@@ -34,7 +34,7 @@ def sampled(sampler: Interrupted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for a sample, and go on until the main thread has taken it."""
     answering: list[Any] = [sampler]
     monkeypatch.setattr(stack_samples, "_answering", answering)
-    assert not stack_samples._add_pending_call(stack_samples._PENDING, None)
+    assert not stack_samples.add_pending_call(stack_samples._PENDING, None)
     for _ in range(100_000):
         pass
 

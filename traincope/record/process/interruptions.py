@@ -1,6 +1,8 @@
 """Hooks on what interrupts the computing thread: Python's garbage collector, and TorchDynamo's compilations."""
 
 import gc
+import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 from traincope.events import Kind, Phase
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.instrumentation.late_imports import WhenImported
+from traincope.record.instrumentation.raised_later import hide_raising, raise_later
 from traincope.record.segments.slots import Slot, end, end_abandoned
 from traincope.record.session.recorder import Recorder
 
@@ -41,7 +44,7 @@ class _Interruption:
 
 
 class GarbageCollection:
-    """Hook on `gc.callbacks`."""
+    """Hook on `gc.callbacks`. A signal handler of the training may raise there, and Python drops the exception."""
 
     name = "gc"
     level = 0
@@ -49,12 +52,24 @@ class GarbageCollection:
     def install(self, recorder: Recorder) -> None:
         self._interruption = _Interruption(recorder, Phase.GC)
         self._callback = guard(self._collected, every=SAMPLING_INTERVAL)
+        self._before, self._hook = getattr(sys, "unraisablehook", sys.__unraisablehook__), self._dropped
+        if "torch" in sys.modules:
+            hide_raising()
+        sys.unraisablehook = self._hook
         gc.callbacks.append(self._callback)
 
     def remove(self) -> None:
+        if getattr(sys, "unraisablehook", None) is self._hook:  # the training may have set its own
+            sys.unraisablehook = self._before
         if self._callback in gc.callbacks:  # the training may have cleared them
             gc.callbacks.remove(self._callback)
         self._interruption.abandon()
+
+    def _dropped(self, dropped: "sys.UnraisableHookArgs") -> None:
+        error, here = dropped.exc_value, threading.get_ident()
+        of_training = dropped.object is self._callback and here == threading.main_thread().ident
+        if not (of_training and error is not None and raise_later(error)):
+            self._before(dropped)
 
     def _collected(self, moment: str, _: dict[str, int]) -> None:
         if moment == "start":

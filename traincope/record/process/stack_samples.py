@@ -16,7 +16,6 @@ import random
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
@@ -28,6 +27,7 @@ from typing import Any
 from traincope.events import EARLY_STEPS
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.own_threads import OwnThread
+from traincope.record.instrumentation.raised_later import add_pending_call, hide_raising, raise_later
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
 from traincope.store.job.process import name_this_thread
@@ -93,8 +93,8 @@ class StackSampling:
 
     def _start_sampler(self, step: int) -> None:
         if "torch" in sys.modules:
-            for function in (_answer, _Interrupted.__bool__):  # a compiled region may be running
-                hide_from_compiler(function, calls_too=True)
+            hide_from_compiler(_answer, calls_too=True)  # a compiled region may be running
+            hide_raising()
         sampler = _Sampler(self._recorder.directory / stack_samples_file(step), seconds=self._seconds)
         sampler.start()
         self._sampler = sampler
@@ -144,7 +144,7 @@ class _Sampler:
         if self._asked_ns is None:
             self._asked_ns = monotonic_ns()
             _answering[0] = self
-            if _add_pending_call(_PENDING, None):
+            if add_pending_call(_PENDING, None):
                 self._asked_ns = None  # too many calls are pending
 
     def _sample(self) -> None:
@@ -212,16 +212,6 @@ _answering: list[_Sampler | None] = [None]
 """The sampler that asked last."""
 
 
-class _Interrupted:
-    """Raises in the training what one of its signal handlers raised while a sample was taken."""
-
-    def __init__(self) -> None:
-        self.errors: deque[BaseException] = deque()
-
-    def __bool__(self) -> bool:
-        raise self.errors.popleft()
-
-
 def _answer(_: object) -> int:
     """Answer, and raise nothing: ctypes would print it, and the training would never see it."""
     sampler = _answering[0]
@@ -231,17 +221,10 @@ def _answer(_: object) -> int:
         except RecursionError:  # the training is close to the limit, which it may never reach
             pass
         except BaseException as error:  # noqa: BLE001 - only the training's own passes the guard
-            _interrupted.errors.append(error)
-            _add_pending_call(_is_true, id(_interrupted))
+            raise_later(error)
     return 0
 
 
-_add_pending_call = ctypes.pythonapi["Py_AddPendingCall"]
-"""By item: the attribute belongs to the whole process, so its types are not ours to set."""
-_add_pending_call.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-_is_true = ctypes.cast(ctypes.pythonapi["PyObject_IsTrue"], ctypes.c_void_p)
-"""A pending call whose function fails raises in the main thread. This one calls `__bool__`, and fails as it does."""
-_interrupted = _Interrupted()
 _ANSWER = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_answer)
 """It lives as long as the process: a pending call may outlive its sampler."""
 _PENDING = ctypes.cast(_ANSWER, ctypes.c_void_p)
