@@ -4,11 +4,13 @@ import fcntl
 import os
 import pty
 import resource
+import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -287,3 +289,20 @@ def test_lines_of_traincope_are_wrapped_to_the_terminal_and_nowhere_else() -> No
     assert lines[1].startswith(" " * 11 + "bytes twelve")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_full_pipe_that_nothing_reads_holds_no_command_up() -> None:
+    """The rest of the pipe has no room for a line."""
+    code = (
+        "from traincope.cli.launch import outcome; outcome._patience_seconds = 0.1; outcome.say('a'); outcome.say('b')"
+    )
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * select.PIPE_BUF)
+    os.set_blocking(writing, True)
+    ended = subprocess.run([sys.executable, "-c", code], check=False, stderr=writing, timeout=120)
+    os.close(writing)
+    os.close(reading)
+    assert ended.returncode == 0

@@ -1,10 +1,12 @@
 """Last lines of `traincope run`: the run's path, its brief, and the next command; or why nothing was recorded."""
 
 import os
+import select
 import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ from traincope.units import count, size
 MAX_BYTES = 256 << 20
 """Larger runs are not analyzed here, because it would take too long."""
 MAX_SECONDS = 30
+UNREAD_SECONDS = 10
+"""Longest wait for a reader of standard error, for all lines together."""
 FILE_WIDTH = 100
 NO_VERDICT = "traincope: no verdict here: "
 BY_HAND = "put `with traincope.run():` around the training"
@@ -41,14 +45,27 @@ def say(line: str) -> None:
     text = f"traincope: {line}"
     if sys.stderr.isatty():
         text = textwrap.fill(text, _width(), subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
-    print(text, file=sys.stderr)
+    _print(text)
 
 
 def print_brief(run: Path) -> None:
     """Print the brief of a run and the next command, on standard error."""
     for line in _brief(run):
-        print(line, file=sys.stderr)
+        _print(line)
     say(f"next: {program()} report {quote(run_name(run))}")
+
+
+def _print(text: str) -> None:
+    """Print on standard error. A pipe that nothing reads gets no line: this process ends as the command did."""
+    global _patience_seconds
+    poll, began = select.poll(), time.monotonic()
+    poll.register(2, select.POLLOUT)
+    if poll.poll(1000 * max(_patience_seconds, 0)):
+        print(text, file=sys.stderr)
+    _patience_seconds -= time.monotonic() - began
+
+
+_patience_seconds: float = UNREAD_SECONDS
 
 
 def run_name(run: Path) -> str:
