@@ -81,6 +81,13 @@ def test_a_save_of_one_rank_is_one_finding_with_the_wait_of_the_others() -> None
     assert finding.advice.startswith("Save in the background")
 
 
+def test_one_stop_that_is_much_longer_than_the_others_is_named_with_its_step() -> None:
+    """The mean of 500 and three times 20 would be no length of any of them."""
+    lengths = {(10, 0): 20, (20, 0): 500, (30, 0): 20, (40, 0): 20}
+    (finding,) = (each for each in stopping(Phase.CHECKPOINT_STALL, lengths).verdict if each.kind == "checkpoint_stall")
+    assert "in 4 of 40 steps (every 10), 500 ns in step 20, else 20 ns on average, and the others" in finding.evidence
+
+
 def test_work_of_one_rank_that_no_probe_covers_is_found_if_it_is_long() -> None:
     """Such as logging, of 100 in steps of 70. Waits of 30 for a core are no such work."""
     findings = stopping(Phase.NONE, EVERY_TENTH).verdict

@@ -41,6 +41,8 @@ class Stops:
     """Steps that were looked at."""
     mean_ns: float
     """Mean length of a stop on its slowest rank."""
+    longest_ns: float
+    longest_step: int
     lost_ratio: float
     """Share of step time that the ranks lose, their waits included. Without a usual step, an upper bound."""
     own_ratio: float
@@ -89,6 +91,8 @@ def stops(timeline: Timeline, ledger: Ledger, term: str) -> Stops | None:
         period_steps=period(steps),
         num_steps=len(numbers),
         mean_ns=float(slowest_ns[stopped].mean()),
+        longest_ns=float(slowest_ns[stopped].max()),
+        longest_step=int(steps[np.argmax(slowest_ns[stopped])]),
         lost_ratio=float((own_ns + (possible_ns if waited_ns is None else waited_ns)).sum() / wall_ns.sum()),
         own_ratio=float(own_ns.sum() / wall_ns.sum()),
         own_ns={rank.rank: int(ns) for rank, ns in zip(ranks, own_ns, strict=True)},

@@ -22,6 +22,8 @@ from traincope.units import count, duration, numbers
 
 MOST = 0.8
 """Share of the work that few ranks must have to be the ranks of the finding."""
+UNEVEN = 2.0
+"""Longest length / mean length from which a stop is no example of the others."""
 SHOWN_STEPS = 8
 """Most steps that a sentence lists."""
 
@@ -137,7 +139,7 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
         confidence=HIGH if found.followed else MEDIUM,
         evidence=(
             f"{does} in {len(found.steps):,} of {count(found.num_steps, 'step')}{_when(found)}, "
-            f"{duration(round(found.mean_ns))} each{waits}: this takes {lost}{shown}"
+            f"{_lengths(found)}{waits}: this takes {lost}{shown}"
         ),
         advice=advice or host_advice(term, timeline, ranks),
     )
@@ -151,6 +153,17 @@ def _site(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]) -
         return ""
     called = f"{line.called} at " if line.called else ""
     return f"; its stacks show it in {called}{line.site} ({line.function})"
+
+
+def _lengths(found: Stops) -> str:
+    """Return the mean length; of one that is UNEVEN, its step too."""
+    others = len(found.steps) - 1
+    if not others or found.longest_ns < UNEVEN * found.mean_ns:
+        return f"{duration(round(found.mean_ns))} each"
+    rest_ns = (found.mean_ns * len(found.steps) - found.longest_ns) / others
+    return (
+        f"{duration(round(found.longest_ns))} in step {found.longest_step}, else {duration(round(rest_ns))} on average"
+    )
 
 
 def _when(found: Stops) -> str:
