@@ -33,15 +33,19 @@ class Information:
 
 @pytest.fixture
 def _interrupted_collections() -> Iterator[None]:
-    """A signal arrives in each collection, before the recorder's callback. No Python code runs that would answer it."""
+    """A signal arrives in each collection, before the recorder's callback.
+
+    No Python code runs that would answer it: the callbacks of libraries are put aside.
+    """
     arrive = ctypes.pythonapi["PyErr_SetInterruptEx"]
     arrive.argtypes = (Moment, Information)  # type: ignore[assignment]
     before = signal.signal(signal.SIGUSR1, preempt)
     enabled = gc.isenabled()
     gc.disable()
-    gc.callbacks.insert(0, arrive)
+    others = [*gc.callbacks]
+    gc.callbacks[:] = [arrive]
     yield
-    gc.callbacks.remove(arrive)
+    gc.callbacks[:] = others
     signal.signal(signal.SIGUSR1, before)
     if enabled:
         gc.enable()

@@ -326,8 +326,10 @@ def hide_from_compiler(function: Any, *, calls_too: bool) -> None:
     """Keep torch.compile from compiling a Python function of ours that runs in a region it watches.
 
     `calls_too`: nor anything that function calls. Without it Dynamo traces our hooks, breaks its graphs on what it
-    finds there, and warns. A torch without this control compiles them.
+    finds there, and warns. A torch without this control compiles them. Before torch is imported, nothing compiles.
     """
+    if "torch._C" not in sys.modules:
+        return
     from torch._C import _dynamo
 
     actions = getattr(_dynamo.eval_frame, "_FrameAction", None)

@@ -53,8 +53,7 @@ class GarbageCollection:
         self._interruption = _Interruption(recorder, Phase.GC)
         self._callback = guard(self._collected, every=SAMPLING_INTERVAL)
         self._before, self._hook = getattr(sys, "unraisablehook", sys.__unraisablehook__), self._dropped
-        if "torch" in sys.modules:
-            hide_raising()
+        hide_raising()
         sys.unraisablehook = self._hook
         gc.callbacks.append(self._callback)
 

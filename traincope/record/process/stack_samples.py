@@ -92,9 +92,8 @@ class StackSampling:
         return True
 
     def _start_sampler(self, step: int) -> None:
-        if "torch" in sys.modules:
-            hide_from_compiler(_answer, calls_too=True)  # a compiled region may be running
-            hide_raising()
+        hide_from_compiler(_answer, calls_too=True)  # a compiled region may be running
+        hide_raising()
         sampler = _Sampler(self._recorder.directory / stack_samples_file(step), seconds=self._seconds)
         sampler.start()
         self._sampler = sampler
