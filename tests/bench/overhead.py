@@ -35,7 +35,7 @@ from tests.bench.paired import Block, in_turns, interval, ratios, step_seconds
 from tests.distributed.ranks.pool import Pool
 from traincope.events import BLOCK_STEPS
 from traincope.record.instrumentation.guard import meter
-from traincope.record.session.sampling import DEFAULT_BUDGET, FIRST_BLOCKS
+from traincope.record.session.sampling import DEFAULT_BUDGET, FIRST_BLOCKS, NATIVE_BUDGETS
 
 ROUNDS = 8
 STEPS_A_BLOCK = 9
@@ -81,7 +81,8 @@ def main() -> None:
             f"\nMedians of {ROUNDS} blocks of {STEPS_A_BLOCK - SETTLING} steps, each divided by the bare block next "
             f"to it. `at first` is the cost of the {SETTLING} steps before, in which a run counts FLOPs and samples "
             f"memory closely. `run()` judged its own cost over {JUDGING[AS_IT_COMES]} more steps before, and "
-            f"recorded detail in windows if it was over {100 * DEFAULT_BUDGET:g} %. Load of the machine at the end "
+            f"recorded detail in windows if it was over {100 * DEFAULT_BUDGET:g} % "
+            f"({100 * NATIVE_BUDGETS * DEFAULT_BUDGET:g} % with the native recorder). Load of the machine at the end "
             f"{load:.1f} on {os.cpu_count()} cores.\nRanks share cores, so every rank waits for other work of any "
             "rank."
         ),
