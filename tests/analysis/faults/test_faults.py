@@ -400,12 +400,12 @@ def test_the_same_exception_on_all_ranks_names_no_rank() -> None:
 
 
 def test_the_rank_whose_failure_torch_raised_on_all_ranks_is_named() -> None:
-    """Of a group within the job, ranks may be counted within the group."""
+    """Of a part of the job, ranks may be counted within their group."""
     failed = {"rank": 1, "type": "OSError", "at": "filesystem.py:520", "message": "[Errno 28] No space left on device"}
 
     def failing(number: int) -> RankRecords:
         records = raising(number, 150 + number, error="CheckpointException")
-        return replace(records, details={1: {**records.details[1], "failures": [failed]}})
+        return replace(records, details={1: {**records.details[1], "failures": [failed], "num_failed": 1}})
 
     first = analyze(timeline(*map(failing, range(3)))).verdict[0]
     assert (first.kind, first.ranks, first.confidence) == ("failed_rank", (1,), "high")
@@ -416,6 +416,27 @@ def test_the_rank_whose_failure_torch_raised_on_all_ranks_is_named() -> None:
     assert first.advice.startswith("Mend the OSError of rank 1:")
     others = ended(2, last_ns=170 * MS, ending="clean")
     assert analyze(timeline(failing(0), failing(1), others)).verdict[0].ranks != (1,)
+
+
+@pytest.mark.parametrize(
+    ("num_failed", "evidence"),
+    [
+        (5, "5 ranks failed: rank 0 raised OSError at a.py:1; rank 1 "),
+        (6, "6 ranks failed: rank 0 raised OSError at a.py:1; so torch "),
+    ],
+)
+def test_many_ranks_that_failed_are_counted_and_none_is_the_cause(num_failed: int, evidence: str) -> None:
+    """Four of them are recorded. If more than half of ten failed, one stands for all: they share a cause."""
+    failures = [{"rank": number, "type": "OSError", "at": "a.py:1"} for number in range(4)]
+    ranks = []
+    for number in range(10):
+        records = raising(number, 150, error="CheckpointException")
+        reported = {**records.details[1], "failures": failures, "num_failed": num_failed}
+        ranks.append(replace(records, details={1: reported}))
+    first = analyze(timeline(*ranks)).verdict[0]
+    assert (first.kind, first.ranks) == ("failed_rank", ())
+    assert first.evidence.startswith(evidence)
+    assert first.advice.startswith("Mend the OSError of these ranks:")
 
 
 def test_ranks_that_were_ended_before_they_raised_it_change_nothing() -> None:

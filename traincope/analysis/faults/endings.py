@@ -376,6 +376,7 @@ def _raised(record: _EndEvidence, at_ns: int, chain: Chain) -> Fault:
         hidden_at=None if hidden_by is None else hidden_by.site,
         of_communication=counted.of_communication,
         failures=chain.failures,
+        num_failed=chain.num_failed,
     )
 
 

@@ -89,7 +89,9 @@ class Chain:
 
     raised: tuple[Raised, ...]
     failures: tuple[tuple[int, Raised], ...] = ()
-    """Ranks and what they raised, if it is an error that torch raises on all ranks because of these."""
+    """Ranks and what they raised, the first ones, if it is an error that torch raises on all ranks because of these."""
+    num_failed: int = 0
+    """Number of all these ranks."""
 
     @property
     def last(self) -> Raised:
@@ -167,6 +169,7 @@ def chain_of(details: Mapping[str, Any]) -> Chain:
     return Chain(
         raised=(*first, *rest),
         failures=tuple((each["rank"], _raised(each)) for each in failed if isinstance(each.get("rank"), int)),
+        num_failed=number if isinstance(number := details.get("num_failed"), int) else 0,
     )
 
 

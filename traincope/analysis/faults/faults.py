@@ -156,7 +156,9 @@ class Fault:
     traceback: tuple[str, ...] = ()
     """File, line and function of an exception's frames, innermost last."""
     failures: tuple[tuple[int, Raised], ...] = ()
-    """Ranks and what they raised, if torch raised the exception on all ranks because of these."""
+    """Ranks and what they raised, the first ones, if torch raised the exception on all ranks because of these."""
+    num_failed: int = 0
+    """Number of all these ranks."""
 
     @property
     def until_ns(self) -> int:

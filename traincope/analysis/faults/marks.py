@@ -58,8 +58,6 @@ SHOWN_ELSEWHERE = frozenset(
 not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory, its gradients and
 its lateness.
 """
-
-
 NO_END, RAISED = "its end is not recorded", "it raised an exception"
 
 

@@ -13,9 +13,9 @@ most MAX_CHANCE. The stretch need not begin with the run: a rank may become slow
 
 Blocks must not depend on each other. They last twice the autocorrelation time of the noise in the rank's excess. A
 throw is a sign, so the noise counts by its signs. A lasting change, and a steady growth, are no noise and are removed
-before. So noise that comes in long bursts leaves few blocks, and
-no rank is named. Few steps do not show whether they depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps,
-or last BLOCK_NS if that is shorter: a machine favours one process over another for such times.
+before. So noise that comes in long bursts leaves few blocks, and no rank is named. Few steps do not show whether they
+depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps, or last BLOCK_NS if that is shorter: a machine favours
+one process over another for such times.
 
 Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late. The
 ranks that remain are the reference, so they are at least half: where all ranks differ, a few fast ones are no measure.

@@ -270,7 +270,7 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     odd = odd_models({end.ranks[0]: end.message for end in firsts}, timeline.run.info.world_size)
     if odd:
         return _other_model(firsts, odd)
-    if _named_by_all(timeline, firsts):
+    if _report_the_same(timeline, firsts):
         return _of_failures(firsts)
     is_program = 2 * len(ranks) > timeline.run.info.world_size
     who = f"all {len(ranks)} ranks" if len(ranks) == timeline.run.info.world_size else numbers(ranks, "rank")
@@ -287,28 +287,34 @@ def _shared(timeline: Timeline, firsts: Sequence[Fault]) -> Finding:
     )
 
 
-def _named_by_all(timeline: Timeline, firsts: Sequence[Fault]) -> bool:
-    """True if all ranks of the job raised an error that names the same ranks. In a part of the job they may be counted
-    within their group.
+def _report_the_same(timeline: Timeline, firsts: Sequence[Fault]) -> bool:
+    """True if all ranks of the job raised an error that has the same ranks as failed. In a part of the job they may be
+    counted within their group.
     """
     named = {tuple(rank for rank, _ in end.failures) for end in firsts}
     return len(named) == 1 and any(named) and len(firsts) == timeline.run.info.world_size
 
 
 def _of_failures(firsts: Sequence[Fault]) -> Finding:
-    """Ranks whose failures torch raised again on all ranks."""
+    """Ranks whose failures torch raised again on all ranks. If they are more than half of these, what they share is the
+    cause.
+    """
     first = min(firsts, key=lambda end: end.at_ns)
-    ranks = tuple(rank for rank, _ in first.failures)
-    failed = "; ".join(f"rank {rank} raised {raised}" for rank, raised in first.failures)
+    is_shared = 2 * first.num_failed > len(firsts)
+    named = first.failures[:1] if is_shared else first.failures
+    failed = "; ".join(f"rank {rank} raised {raised}" for rank, raised in named)
+    if first.num_failed > len(named):
+        failed = f"{first.num_failed:,} ranks failed: {failed}"
     where = f" at {first.site}" if first.site else ""
+    ranks = () if is_shared or first.num_failed > len(named) else tuple(rank for rank, _ in named)
+    whose = numbers(ranks, "rank") if ranks else "these ranks"
     return Finding(
         kind=FindingKind.FAILED_RANK,
         ranks=ranks,
         steps=tuple(sorted({end.step for end in firsts if end.step is not None})),
         confidence=HIGH,
         evidence=f"{failed}; so torch raised {first.raised} on all {len(firsts)} ranks{where}",
-        advice=f"Mend the {first.failures[0][1].kind} of {numbers(ranks, 'rank')}: the errors of the others are only "
-        "its news.",
+        advice=f"Mend the {named[0][1].kind} of {whose}: the {first.raised} of each rank follows from it.",
     )
 
 

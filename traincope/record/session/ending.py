@@ -61,7 +61,7 @@ class Ending:
     details: Mapping[str, Detail] = field(default_factory=dict)
     """`type`, `at`, `message`, `traceback`, `out_of_memory` if the message names a memory shortage, `communication` if
     communication failed, `signal_handler` if a handler of that signal raised it, the `chain` behind it, and the
-    `failures` of ranks that it reports.
+    first `failures` of ranks that it reports, of `num_failed`.
 
     A SystemExit also has its `code` and the exception that was being handled: `handling`, `handling_at`, ...
     """
@@ -151,15 +151,18 @@ def _all_of(error: BaseException, limits: _Limits, *, handled: int) -> dict[str,
         {"type": type(each).__name__, "link": link, **_describe(each, inner)}
         for link, each in _chain(error, handled=handled)
     ]
-    failures = list(_failures(error, inner))
-    return details | ({"chain": chain} if chain else {}) | ({"failures": failures} if failures else {})
+    return details | ({"chain": chain} if chain else {}) | _failures(error, inner)
 
 
-def _failures(error: BaseException, limits: _Limits) -> Iterator[dict[str, Detail]]:
-    """Describe what ranks failed by, as torch's error of a distributed checkpoint has it from them."""
+def _failures(error: BaseException, limits: _Limits) -> dict[str, Detail]:
+    """Describe what ranks failed by, as torch's error of a distributed checkpoint has it from them, and count them."""
     if (type(error).__module__, type(error).__name__) != CHECKPOINT_ERROR:
-        return
+        return {}
     failures = next((arg for arg in error.args if type(arg) is dict), {})
+    return {"failures": list(_described(failures, limits)), "num_failed": len(failures)} if failures else {}
+
+
+def _described(failures: Mapping[int, Any], limits: _Limits) -> Iterator[dict[str, Detail]]:
     for rank, (failed, frames) in sorted(failures.items())[:MAX_CHAIN]:
         places = [(frame.filename, frame.lineno or 0, frame.name) for frame in frames]
         message = message_of(failed, limits.characters) if limits.characters else ""

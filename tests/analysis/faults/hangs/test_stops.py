@@ -406,6 +406,17 @@ def test_ranks_that_wait_for_each_other_are_a_deadlock() -> None:
     )
 
 
+def test_another_collective_of_a_step_that_all_completed_names_no_rank_of_a_circle() -> None:
+    """In the step before the last one, rank 0 issued one more on a group of its own."""
+    groups = [WORLD, group("cp", 0, 1), group("tp", 0, 1), group("own", 0)]
+    begin_ns = STOP_NS - 10 * MS
+    more = collective(begin_ns, begin_ns + MS, name="all_reduce", group=3, at=NUM_STEPS - 1)
+    one = looked(rank(0, *steps(), more, *waiting(on=1, sequence=0), groups=groups, ending=None), WAITING)
+    other = looked(rank(1, *steps(), *waiting(on=2, sequence=0), groups=groups[:3], ending=None), WAITING)
+    hang = only(one, other)
+    assert (hang.kind, hang.culprits) == (HangKind.DEADLOCK, (0, 1))
+
+
 def test_in_a_circle_of_waits_the_rank_that_left_its_habit_is_named() -> None:
     """Both issue an all-reduce on dp in every step. In the last one, rank 1 issues it on cp instead."""
     groups = [group("dp", 0, 1), group("cp", 0, 1)]

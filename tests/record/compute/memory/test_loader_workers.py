@@ -64,6 +64,9 @@ def test_the_time_of_workers_that_ended_stays_in_the_sum(monkeypatch: pytest.Mon
     del used[1]
     used[2] = WorkerUse(resident_bytes=1, cpu_ns=60)
     assert reader.read() == WorkerUse(resident_bytes=1, cpu_ns=90)
+    used[1] = WorkerUse(resident_bytes=1, cpu_ns=20)
+    used[2] = WorkerUse(resident_bytes=1, cpu_ns=5)  # a later process with the same number
+    assert reader.read() == WorkerUse(resident_bytes=2, cpu_ns=30 + 60 + 20 + 5)
 
 
 def test_what_a_worker_keeps_is_seen_in_a_run(tmp_path: Path) -> None:

@@ -238,10 +238,10 @@ def _loader(timeline: Timeline, ledger: Ledger, ranks: Collection[int]) -> tuple
     """Return why these ranks' loaders are slow, empty if unknown; the advice; and whether its gain is a bound."""
     if loads_itself([rank for rank in timeline.ranks if rank.rank in ranks]):
         return MADE_HERE, GIVE_WORKERS, False
-    full = next((host for host in full_hosts(timeline, ledger) if set(host.ranks) & set(ranks)), None)
-    if full is None:
+    full = [host for host in full_hosts(timeline, ledger) if {*host.ranks} & {*ranks}]
+    if not {*ranks} <= {rank for host in full for rank in host.ranks}:
         return "", MORE_WORKERS, False
-    return FULL_HOST.format(busy=full.workers_cores, cores=f"{full.cores:g}"), CHEAPER_BATCHES, True
+    return FULL_HOST.format(busy=full[0].workers_cores, cores=f"{full[0].cores:g}"), CHEAPER_BATCHES, True
 
 
 def _job_wait(timeline: Timeline, ledger: Ledger, prices: Prices) -> Weighted:

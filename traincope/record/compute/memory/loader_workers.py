@@ -31,7 +31,9 @@ class LoaderWorkers:
         self._iterators = iterators
         self._next_ns = 0
         self._cpu_ns: dict[int, int] = {}
-        """Process id -> CPU time at its latest reading, of each worker that ever ran: a sum of totals never falls."""
+        """Process id -> CPU time at the latest reading, of each worker that runs."""
+        self._ended_ns = 0
+        """CPU time of workers that ended, by their latest readings: the sum over all never falls."""
 
     def read(self) -> WorkerUse | None:
         """Return what they use together; None without any, or if the next reading is not due."""
@@ -40,13 +42,17 @@ class LoaderWorkers:
             return None
         pids = [pid for iterator in list(self._iterators) for pid in loader_workers(iterator)]
         uses = {pid: use for pid in pids if (use := use_of(pid)) is not None}
-        self._cpu_ns |= {pid: use.cpu_ns for pid, use in uses.items()}
+        for pid, before_ns in self._cpu_ns.items():
+            if pid not in uses or uses[pid].cpu_ns < before_ns:  # another process may have its number by now
+                self._ended_ns += before_ns
+        self._cpu_ns = {pid: use.cpu_ns for pid, use in uses.items()}
         ended_ns = monotonic_ns()
         self._next_ns = ended_ns + COST_SHARE * (ended_ns - began_ns)
         if not uses:
             return None
         return WorkerUse(
-            resident_bytes=sum(use.resident_bytes for use in uses.values()), cpu_ns=sum(self._cpu_ns.values())
+            resident_bytes=sum(use.resident_bytes for use in uses.values()),
+            cpu_ns=self._ended_ns + sum(self._cpu_ns.values()),
         )
 
 

@@ -1,7 +1,7 @@
 """Collectives that each rank issued in its latest windows, also those that did not end."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -122,8 +122,9 @@ class RankCalls:
 
     @cached_property
     def departs(self) -> bool | None:
-        """True if the last step, as far as it came, or the one before it issues other collectives than the steps before
-        them: a loop may begin its step late. None if these differ among themselves, or are too few.
+        """True if the last step, as far as it came, issues other collectives than the steps before it; or if the one
+        before it issues other messages: a loop may begin its step late. None if the earlier steps differ among
+        themselves, or are too few.
         """
         last, habit = self._last_steps
         return None if habit is None else last != habit[: len(last)]
@@ -136,8 +137,9 @@ class RankCalls:
 
     @cached_property
     def _last_steps(self) -> tuple[list[tuple[Channel, str]], list[tuple[Channel, str]] | None]:
-        """The collectives of the last step, and those of each step before it. Where these are not alike, the last two
-        steps, and twice those of each step before them. None if these differ too, or are too few.
+        """The collectives of the last step, and those of each step before it. If these differ, the last two steps, and
+        twice those of each step before them, where only the messages of the last but one may differ: all joined its
+        other collectives. None if these differ too, or are too few.
         """
         by_step: dict[int, list[tuple[Channel, str]]] = {}
         for call in self.calls:
@@ -147,7 +149,9 @@ class RankCalls:
         for num_last in (1, 2):
             last = list(chain.from_iterable(in_order[-num_last:]))
             earlier = in_order[:-num_last][-HABIT_STEPS:]
-            if len(earlier) == HABIT_STEPS and all(step == earlier[0] for step in earlier):
+            if len(earlier) < HABIT_STEPS or any(step != earlier[0] for step in earlier):
+                continue
+            if num_last == 1 or _of_groups(in_order[-2]) == _of_groups(earlier[0]):
                 return last, num_last * earlier[0]
         return last, None
 
@@ -176,6 +180,11 @@ class RankCalls:
         if self.rank.ending is not None or call.window in self.windows or (step is not None and step < call.window):
             return False
         return None
+
+
+def _of_groups(step: Sequence[tuple[Channel, str]]) -> list[tuple[Channel, str]]:
+    """Leave out the messages between two ranks."""
+    return [issued for issued in step if not issued[0].direct]
 
 
 def latest_calls(timeline: Timeline) -> dict[int, RankCalls]:

@@ -171,17 +171,13 @@ class Standing:
         return self.site or self.failed_at
 
     @property
-    def _ends(self) -> bool:
-        return _is_over(self.frames)
-
-    @property
     def doing(self) -> str | None:
         if self.left:
             return "had ended its run"
         if self.state in STOPPED:
             return STOPPED[self.state]
         if self.frames:
-            return "ending its process" if self._ends else f"in {self.frames[0]}"
+            return "ending its process" if _is_over(self.frames) else f"in {self.frames[0]}"
         return None if self.phase is None else DOING.get(self.phase)
 
 
