@@ -51,7 +51,7 @@ def train(directory: str, look_steps: tuple[int, int], kernels: bool = False) ->
     torch.manual_seed(7)
     losses = []
     try:
-        with traincope.run(directory or None, run_id=SEED) as run:
+        with traincope.run(directory or None, run_id=SEED, agent=False) as run:  # it requests windows itself
             layers = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
             model = DistributedDataParallel(layers, process_group=dist.new_group())
             optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
