@@ -99,7 +99,7 @@ def bubble_rows() -> Iterator[Row]:
 
 
 def _pipeline_rows(case: Case, measurement: Measurement) -> Iterator[Row]:
-    expected, shares = truth(case), measurement.shares
+    expected, shares = truth(measurement.case), measurement.shares
     slow = "even" if case.slow_stage is None else f"slow stage {case.slow_stage}"
     unequal = "" if case.times == EQUAL else ", unequal F, I, W"
     name = f"{case.schedule}, {slow}{unequal}{', slow link' if case.link else ''}"

@@ -1,5 +1,9 @@
 """Pipelines of actions with known durations, and their true bubble.
 
+A sleep ends a little late, and torch works after it, so an action lasts about a hundredth longer than it is asked to.
+The truth of a training that ran is therefore that of its durations by the ranks' own clocks, which traincope never
+reads.
+
 The computation differs from that of the analysis: each action starts when the previous one on its rank and all its
 inputs have ended, iterated until nothing changes.
 """
@@ -15,6 +19,8 @@ from traincope.plan.pipeline.orders import Shape, orders
 
 UNIT_SECONDS = 0.02
 """F, I and W of a normal stage, unless a case has other `times`; B is I and W."""
+Durations = Mapping[tuple[str, int], float]
+"""(kind, stage) -> units of each of its actions."""
 SLOWER = 1.25
 STEPS = 4
 """The first is warm-up."""
@@ -38,6 +44,8 @@ class Case:
     """Units of F, I and W of a normal stage."""
     late: float = 0.0
     """Additional units of one action per step, `late_action`."""
+    durations: Durations | None = None
+    """Of the actions as they ran, by the ranks' own clocks; None for those that are asked for."""
 
     @property
     def late_action(self) -> Action:
@@ -109,8 +117,10 @@ def sent(case: Case) -> dict[str, int]:
     return {"pp": stages} | ({"cp": rounds} if case.ring > 1 else {})
 
 
-def units(case: Case) -> dict[tuple[str, int], float]:
-    """(kind, stage) -> duration."""
+def units(case: Case) -> Durations:
+    """The actions' durations."""
+    if case.durations is not None:
+        return case.durations
     schedule_orders = orders(case.schedule, case.shape)
     return {
         (kind, stage): case.times.duration(kind) * case.factor(stage)
@@ -138,16 +148,14 @@ def step_units(case: Case) -> float:
     return median(periods[1:])
 
 
-def played_out(
-    schedule_orders: Mapping[int, tuple[Action, ...]], durations: Mapping[tuple[str, int], float], *, link: float = 0.0
-) -> float:
+def played_out(schedule_orders: Mapping[int, tuple[Action, ...]], durations: Durations, *, link: float = 0.0) -> float:
     """End of the last action of one step."""
     return max(rank_ends(schedule_orders, durations, link=link).values())
 
 
 def rank_ends(
     schedule_orders: Mapping[int, tuple[Action, ...]],
-    durations: Mapping[tuple[str, int], float],
+    durations: Durations,
     *,
     link: float = 0.0,
     late: Mapping[Action, float] = MappingProxyType({}),

@@ -1,15 +1,18 @@
 """Measuring a case: run, record, analyse, and repeat if the machine was disturbed."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 import traincope
 from tests.distributed.ranks.pool import Pool
-from tests.truth.pipelines.cases import STEPS, Case, Shares, step_seconds, truth
+from tests.truth.pipelines.cases import STEPS, UNIT_SECONDS, Case, Durations, Shares, step_seconds, truth
 from tests.truth.pipelines.lateness import DISTURBED, Sleeper
-from tests.truth.pipelines.sleeping import train
+from tests.truth.pipelines.sleeping import Clocked, train
 from traincope.analysis import Analysis
 from traincope.events import SEND_OPERATIONS
 
@@ -21,6 +24,7 @@ class Measurement:
     """The record of a case, and the lateness that a background sleeper measured."""
 
     case: Case
+    """With the durations of its actions by the ranks' own clocks."""
     analysis: Analysis
     waited_seconds: list[list[float]]
     """Time of each rank in each step spent waiting in its rings, by its own clock."""
@@ -92,8 +96,22 @@ def measure(pool: Pool, case: Case, directory: Path) -> Measurement:
 def measure_once(pool: Pool, case: Case, directory: Path) -> Measurement:
     """Measure once on any machine; every rank's terms sum to its wall time."""
     with Sleeper() as sleeper:
-        waited = pool.run(train, str(directory), case)
+        clocked = pool.run(train, str(directory), case)
     analysis = traincope.analyze(traincope.open_run(directory))
     for rank in analysis.ledger.ranks:
         assert (sum(values for values in rank.terms.values() if values is not None) == rank.wall_ns).all()
-    return Measurement(case=case, analysis=analysis, waited_seconds=waited, late_ratio=sleeper.late_ratio)
+    return Measurement(
+        case=replace(case, durations=_durations(clocked)),
+        analysis=analysis,
+        waited_seconds=[rank.waited for rank in clocked],
+        late_ratio=sleeper.late_ratio,
+    )
+
+
+def _durations(ranks: Sequence[Clocked]) -> Durations:
+    """Median units of each stage's actions by kind, over its ranks and all steps but the first."""
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for rank in ranks:
+        for key, each in rank.actions.items():
+            seconds[key] += each[len(each) // STEPS :]
+    return {key: median(each) / UNIT_SECONDS for key, each in seconds.items()}

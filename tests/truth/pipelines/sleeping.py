@@ -1,10 +1,11 @@
 """Real gloo pipelines of actions with known durations. The actions sleep, because there are more ranks than cores."""
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,15 @@ RING_STARTS = (0.3, 0.6)
 """Times in an F, or in the first unit of a backward, at which the first and the other ranks of a ring send; the
 first ranks wait.
 """
+
+
+class Clocked(NamedTuple):
+    """Seconds by a rank's own clock."""
+
+    waited: list[float]
+    """Waits of its stages in their rings, in each step."""
+    actions: dict[tuple[str, int], list[float]]
+    """(kind, stage) -> its actions in all steps, in order."""
 
 
 class Slow(torch.autograd.Function):
@@ -92,28 +102,38 @@ class TimedStage(PipelineStage):
     case: Case
     units_of_weight = 1.0
     """Units from an action's begin to the end of W: of W itself, or of the B that contains it."""
+    seconds: dict[tuple[str, int], list[float]]
+    """Durations of the actions by this rank's own clock."""
+
+    @contextmanager
+    def clocked(self, kind: str) -> Iterator[None]:
+        began = self.submod.began = time.monotonic()
+        yield
+        self.seconds[kind, self.stage_index].append(time.monotonic() - began)
 
     def forward_one_chunk(self, microbatch: int, *args: Any, **kwargs: Any) -> Any:
-        self.submod.began = time.monotonic()
         is_late = self.case.late_action == ("F", self.stage_index, microbatch)
         self.submod.late_units = self.case.late if is_late else 0.0
-        return super().forward_one_chunk(microbatch, *args, **kwargs)
+        with self.clocked("F"):
+            return super().forward_one_chunk(microbatch, *args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        self.submod.began, self.units_of_weight = time.monotonic(), self.case.times.backward
-        return super().backward_one_chunk(*args, **kwargs)
+    def backward_one_chunk(self, *args: Any, full_backward: bool = True, **kwargs: Any) -> Any:
+        self.units_of_weight = self.case.times.backward
+        with self.clocked("B" if full_backward else "I"):
+            return super().backward_one_chunk(*args, full_backward=full_backward, **kwargs)
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        self.submod.began, self.units_of_weight = time.monotonic(), self.case.times.backward_weight
-        return super().backward_weight_one_chunk(*args, **kwargs)
+        self.units_of_weight = self.case.times.backward_weight
+        with self.clocked("W"):
+            return super().backward_weight_one_chunk(*args, **kwargs)
 
     def weight_gradient(self) -> Callable[[], None]:
         """Runs as W, or after I as the rest of B: a sleep, because I computed all of it."""
         return lambda: self.submod.sleep_until(units=self.units_of_weight)
 
 
-def train(directory: str, case: Case) -> list[float]:
-    """Runs on every rank of a pool; returns the waits of its stages in their rings, by step."""
+def train(directory: str, case: Case) -> Clocked:
+    """Runs on every rank of a pool."""
     waited = [0.0]
     with traincope.run(directory, budget=None) as recorded:
         sizes = {"pp": case.shape.ranks} | ({"cp": case.ring} if case.ring > 1 else {})
@@ -121,8 +141,9 @@ def train(directory: str, case: Case) -> list[float]:
         held = SCHEDULES[case.schedule].placement(mesh.get_local_rank("pp"), case.shape)
         ring = mesh.get_group("cp") if case.ring > 1 else None
         modules = {stage: Stage(case.factor(stage), case.times, ring) for stage in held}
+        stages = [one_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()]
         schedule = Schedule(
-            [one_stage(module, stage, case, mesh.get_group("pp")) for stage, module in modules.items()],
+            stages,
             orders=orders(case.schedule, case.shape),
             microbatches=case.shape.microbatches,
             loss=lambda output, target: (output - target).square().sum(),
@@ -141,7 +162,10 @@ def train(directory: str, case: Case) -> list[float]:
                 optimizer.zero_grad()
                 recorded.step()
                 waited.append(sum(module.waited_seconds for module in modules.values()))
-    return [after - before for before, after in pairwise(waited)]
+    return Clocked(
+        waited=[after - before for before, after in pairwise(waited)],
+        actions={key: list(seconds) for stage in stages for key, seconds in stage.seconds.items()},
+    )
 
 
 def one_stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> TimedStage:
@@ -155,5 +179,5 @@ def one_stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -
         input_args=shape,
         output_args=shape,
     )
-    timed.case, timed.dw_builder = case, timed.weight_gradient
+    timed.case, timed.dw_builder, timed.seconds = case, timed.weight_gradient, defaultdict(list)
     return timed
