@@ -118,10 +118,11 @@ def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) 
 
 
 def test_an_event_without_a_time_is_named(tmp_path: Path) -> None:
-    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": ts, "dur": 1, "pid": 0, "tid": 7} for ts in (1, None)]
+    times = ((1, 1), (None, 1), (2, -1))
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": ts, "dur": ns, "pid": 0, "tid": 7} for ts, ns in times]
     (tmp_path / "rank2.json").write_text(json.dumps({"traceEvents": events}))
     done = traincope("import", tmp_path / "rank2.json", "-o", tmp_path / "run")
-    assert "1 of 2 events kept\n  left out: 1 event without a valid time" in done.stdout
+    assert "2 of 3 events kept\n  left out: 1 event without a valid time\n  counted as 0 ns: 1 event" in done.stdout
     report = " ".join(traincope("report", tmp_path / "run").stdout.split())
     assert "of rank 2 has 1 event without a valid time: a kernel among them is idle time" in report
 

@@ -53,6 +53,7 @@ def test_a_rank_is_from_the_trace_or_a_name_or_its_place(tmp_path: Path) -> None
         trace(tmp_path / "rank-00003" / "kernels-step-00000010.json"),
         trace(tmp_path / "x.json"),
         trace(tmp_path / "y.json"),
+        trace(tmp_path / "z.json", rank=4, world_size=2),
     ]
     imported = import_traces(files, tmp_path / "run")
     assert [(each.rank, each.rule) for each in imported] == [
@@ -61,6 +62,7 @@ def test_a_rank_is_from_the_trace_or_a_name_or_its_place(tmp_path: Path) -> None
         (3, "from the name rank-00003"),
         (0, "from its place in the list: neither file nor name contains it"),
         (2, "from its place in the list: neither file nor name contains it"),
+        (4, "from the trace, though it says 2 ranks"),
     ]
     assert read_run(tmp_path / "run").info.world_size == 6
 

@@ -137,6 +137,10 @@ REASONS: dict[str, tuple[File, File]] = {
         File(ranks=[[STEP, *WORK], [STEP, *WORK]]),
     ),
     "is cut, so it gives no ledger": (file(STEP, *WORK, MM, cut=True), file(STEP, *WORK, MM)),
+    "has 1 event with a negative duration, counted as 0 ns": (
+        file(STEP, *WORK, complete("x", "1", "-1", cat="cpu_op", pid=1, tid=1)),
+        file(STEP, *WORK),
+    ),
     "without a valid time": (
         file(STEP, *WORK, complete("x", "NaN", "1", cat="cpu_op", pid=1, tid=1)),
         file(STEP, *WORK),

@@ -60,6 +60,7 @@ class Imported:
     num_read: int
     num_kept: int
     num_untimed: int
+    num_negative: int
     lost: str | None
 
 
@@ -260,6 +261,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
                 num_read=trace.info.num_read,
                 num_kept=trace.num_kept,
                 num_untimed=trace.info.num_untimed,
+                num_negative=trace.info.num_negative,
                 lost=trace.info.lost,
             )
         )
@@ -273,6 +275,8 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
 def _rank(path: Path, info: TraceInfo, *, taken: set[int]) -> tuple[int, str]:
     """Rank by the trace itself, otherwise by its file's or directory's name, otherwise the first free number."""
     if info.rank is not None and info.rank < MAX_RANKS:
+        if info.world_size is not None and info.rank >= info.world_size:
+            return info.rank, f"from the trace, though it says {count(info.world_size, 'rank')}"
         return info.rank, "from the trace"
     return rank_of(path, taken=taken)
 

@@ -44,6 +44,9 @@ def read_traces(run: RunRecords) -> Traces:
             problems.append(
                 f"{path.name} of rank {rank} has {untimed} without a valid time: a kernel among them is idle time"
             )
+        if trace.info.num_negative:
+            negative = count(trace.info.num_negative, "event")
+            problems.append(f"{path.name} of rank {rank} has {negative} with a negative duration, counted as 0 ns")
     if skipped:
         problems.append(
             f"{len(skipped):,} kernel traces are not read: together they exceed {MAX_JSON_BYTES >> 20} MiB of JSON. "

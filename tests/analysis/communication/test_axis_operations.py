@@ -6,6 +6,7 @@ import pytest
 
 from tests.timeline.build import Row, collective, group, message, rank, stall, step, timeline
 from traincope.analysis import AxisOperation, MessageSize, analyze
+from traincope.analysis.communication.call_sites import all_calls
 from traincope.events import Flag
 from traincope.store import RankRecords
 
@@ -142,6 +143,26 @@ def test_exposed_time_equals_the_ledgers() -> None:
     wait, transfer = result.ledger.total("exposed_wait[fsdp]"), result.ledger.total("exposed_transfer[fsdp]")
     assert (wait, transfer) == (90, 80)
     assert [(row.wait_ns, row.exposed_ns) for row in result.comm] == [(90, 170)]
+
+
+def test_a_wait_that_no_record_can_split_is_unknown() -> None:
+    """Two of four ranks have records of the first call, and all of the second. One call that can be split is enough."""
+    first, second = collective(30, 60), collective(70, 90, sequence=1)
+    for calls, wait_ns in (((first,), None), ((first, second), 0)):
+        ranks = [
+            rank(
+                number,
+                step(0, 0, 100),
+                *(event for call in mine for event in (call, stall(call, call.start_ns, call.end_ns))),
+                groups=[FOUR],
+            )
+            for number, mine in enumerate((calls, calls, calls[1:], calls[1:]))
+        ]
+        (row,) = rows(*ranks)
+        assert row.wait_ns == wait_ns
+        assert row.exposed_transfer_ns == row.exposed_ns == 2 * 30 + 4 * 20 * (len(calls) - 1)
+        (call,) = all_calls(analyze(timeline(*ranks)).calls)
+        assert (call.known_wait_ns, call.exposed_ns) == (wait_ns, row.exposed_ns)
 
 
 AXES = ("dp", "ep", "fsdp", "pp", "tp")

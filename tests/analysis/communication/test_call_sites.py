@@ -50,7 +50,7 @@ def test_the_place_of_a_call_is_the_innermost_block_also_without_a_wait() -> Non
     ]
     assert CallSite(*first, 12, 2, 14) in all_calls(result.calls)
     (all_gather,) = result.comm
-    sums = [sum(ns) for ns in zip(*(call[3:] for call in all_calls(result.calls)), strict=True)]
+    sums = [sum(ns) for ns in zip(*(call[3:6] for call in all_calls(result.calls)), strict=True)]
     assert sums == [all_gather.transfer_ns, all_gather.wait_ns, all_gather.exposed_ns]
 
 

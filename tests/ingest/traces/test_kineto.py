@@ -207,6 +207,7 @@ def test_events_are_sorted_by_time(tmp_path: Path) -> None:
 def test_a_negative_duration_counts_as_zero(tmp_path: Path) -> None:
     trace = read_kineto(written(tmp_path, kineto([complete("a", "10", "-3"), complete("b", "11", "2")])))
     assert trace.duration_ns.tolist() == [0, 2000]
+    assert trace.info.num_negative == 1
 
 
 def test_a_bare_list_of_events_is_a_trace_also_without_its_end(tmp_path: Path) -> None:

@@ -168,6 +168,8 @@ class StallTotal(NamedTuple):
     last: int
     total_ns: int
     wait_ns: int
+    ambiguous_ns: int
+    """Part of the total that the records cannot split."""
 
 
 def sum_stalls(slices: ThreadSlices, split: StallSplit, *, counted: Bools, last: Ints) -> tuple[StallTotal, ...]:
@@ -177,13 +179,13 @@ def sum_stalls(slices: ThreadSlices, split: StallSplit, *, counted: Bools, last:
     arrived[instance != UNKNOWN] = last[instance[instance != UNKNOWN]] + 1
     kinds = (arrived * len(split.axes) + split.axis_code[inside]) * len(split.operations) + split.operation_code[inside]
     numbering = Numbering.of(kinds)  # a run may have a million names, of which few are operations
-    sums, number = np.zeros((2, len(numbering)), dtype=np.int64), numbering.number(kinds)
+    sums, number = np.zeros((3, len(numbering)), dtype=np.int64), numbering.number(kinds)
     np.add.at(sums[0], number, (split.wait_ns + split.transfer_ns)[inside])
     np.add.at(sums[1], number, split.wait_ns[inside])
+    np.add.at(sums[2], number, np.where(split.split, 0, split.transfer_ns)[inside])
     totals = []
     for at in np.flatnonzero(sums[0]).tolist():
         rest, operation = divmod(int(numbering.values[at]), len(split.operations))
         rank, axis = divmod(rest, len(split.axes))
-        total_ns, wait_ns = sums[:, at].tolist()
-        totals.append(StallTotal(split.axes[axis], split.operations[operation], rank - 1, total_ns, wait_ns))
+        totals.append(StallTotal(split.axes[axis], split.operations[operation], rank - 1, *sums[:, at].tolist()))
     return tuple(totals)

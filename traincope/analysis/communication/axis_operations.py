@@ -59,8 +59,8 @@ class AxisOperation:
     """None if the size of some part is unknown: a table of operations has none, a trace not always."""
     transfer_ns: int
     """On the wire, hidden or not, as `transfers` defines it."""
-    wait_ns: int
-    """Exposed wait: stall time of the training thread because peers were late."""
+    wait_ns: int | None
+    """Exposed wait: stall time of the training thread because peers were late; None if no stall can be split."""
     exposed_ns: int
     """Stall time of the training thread: wait and transfer together."""
     bus_bandwidth: float | None
@@ -73,6 +73,11 @@ class AxisOperation:
     """The smallest first. Empty messages are in none."""
     contention: tuple[Contention, ...] = ()
     """The other axes that shared the wire with it, and the cost."""
+
+    @property
+    def exposed_transfer_ns(self) -> int:
+        """Stall time without the waits that are known."""
+        return self.exposed_ns - (self.wait_ns or 0)
 
 
 def communication(
@@ -112,6 +117,7 @@ def _is_unsized(instances: Instances, chosen: Ints, operation: str) -> bool:
 class _Exposed:
     total_ns: int = 0
     wait_ns: int = 0
+    ambiguous_ns: int = 0
 
 
 def _row(
@@ -124,7 +130,7 @@ def _row(
         count=len(chosen),
         num_bytes=int(instances.parts.num_bytes[chosen].sum()),
         transfer_ns=int(wire.ns[instances.number[chosen]].sum()),
-        wait_ns=exposed.wait_ns,
+        wait_ns=None if exposed.ambiguous_ns == exposed.total_ns > 0 else exposed.wait_ns,
         exposed_ns=exposed.total_ns,
         bus_bandwidth=_bus_bandwidth(instances, chosen, wire, operation),
         largest_group=int(instances.parts.group_size[chosen].max()),
@@ -177,12 +183,14 @@ def parts_in_steps(instances: Instances, steps: Mapping[int, Ints]) -> Bools:
 
 
 def _exposed(stall_totals: Mapping[int, tuple[StallTotal, ...]]) -> dict[tuple[str, str], _Exposed]:
-    """Sum the stalls of all ranks: (axis, operation) -> total and wait."""
+    """Sum the stalls of all ranks: (axis, operation) -> total, wait and what may be either."""
     sums: dict[tuple[str, str], _Exposed] = defaultdict(_Exposed)
     for rank in stall_totals.values():
         for total in rank:
-            sums[total.axis, total.operation].total_ns += total.total_ns
-            sums[total.axis, total.operation].wait_ns += total.wait_ns
+            of = sums[total.axis, total.operation]
+            of.total_ns += total.total_ns
+            of.wait_ns += total.wait_ns
+            of.ambiguous_ns += total.ambiguous_ns
     return sums
 
 

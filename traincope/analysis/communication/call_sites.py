@@ -41,6 +41,13 @@ class CallSite(NamedTuple):
     """Exposed wait: stall time of the training thread because peers were late."""
     exposed_ns: int
     """Stall time of the training thread: wait and transfer together."""
+    ambiguous_ns: int = 0
+    """Part of it that the records cannot split."""
+
+    @property
+    def known_wait_ns(self) -> int | None:
+        """Wait; None if no stall can be split."""
+        return None if self.ambiguous_ns == self.exposed_ns > 0 else self.wait_ns
 
 
 class Messages(NamedTuple):
@@ -61,9 +68,10 @@ class Messages(NamedTuple):
     visit_bytes: int
     """Largest sum of bytes over one visit."""
     transfer_ns: int
-    """As in `CallSite`, and the two below."""
+    """As in `CallSite`, and the three below."""
     wait_ns: int
     exposed_ns: int
+    ambiguous_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +100,11 @@ def rank_calls(
 ) -> RankCalls:
     """Sum a rank's collectives by call site. `counted` marks its counted steps."""
     places = _Places.of(rank, instances)
-    sums: dict[_Codes, list[int]] = defaultdict(lambda: [0] * 8)
+    sums: dict[_Codes, list[int]] = defaultdict(lambda: [0] * 9)
     for codes, values in _message_sums(rank, places, counted=counted, instances=instances, wire=wire):
         sums[codes][:6] = values
-    for codes, wait_ns, exposed_ns in _exposed_sums(slices, split, places, counted=counted):
-        sums[codes][6] += wait_ns
-        sums[codes][7] += exposed_ns
+    for codes, values in _exposed_sums(slices, split, places, counted=counted):
+        sums[codes][6:] = values
     return RankCalls(
         rank=rank.rank,
         num_steps=int(counted.sum()),
@@ -112,11 +119,11 @@ def rank_calls(
 
 def all_calls(ranks: Iterable[RankCalls]) -> tuple[CallSite, ...]:
     """Sum the calls over ranks."""
-    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * 4)
     for rank in ranks:
         for sent in rank.messages:
             of = sums[sent[:3]]
-            for at, ns in enumerate((sent.transfer_ns, sent.wait_ns, sent.exposed_ns)):
+            for at, ns in enumerate((sent.transfer_ns, sent.wait_ns, sent.exposed_ns, sent.ambiguous_ns)):
                 of[at] += ns
     return tuple(CallSite(*key, *ns) for key, ns in sums.items() if any(ns))
 
@@ -141,6 +148,7 @@ def _joined(first: Messages, second: Messages) -> Messages:
         transfer_ns=first.transfer_ns + second.transfer_ns,
         wait_ns=first.wait_ns + second.wait_ns,
         exposed_ns=first.exposed_ns + second.exposed_ns,
+        ambiguous_ns=first.ambiguous_ns + second.ambiguous_ns,
     )
 
 
@@ -260,14 +268,15 @@ def _message_sums(
 
 def _exposed_sums(
     slices: ThreadSlices, split: StallSplit, places: _Places, *, counted: Bools
-) -> Iterator[tuple[_Codes, int, int]]:
-    """Sum the training thread's stalls in counted steps: wait, and wait + transfer."""
+) -> Iterator[tuple[_Codes, list[int]]]:
+    """Sum the training thread's stalls in counted steps: the last fields of `Messages` after `transfer_ns`."""
     inside = np.append(counted, False)[slices.step[split.at]]
     place = places.of_instance[split.instance[inside]]
     wait_ns = split.wait_ns[inside]
     codes = split.axis_code[inside], split.operation_code[inside], place
-    for (at, of, where), (wait, exposed) in _summed(codes, wait_ns, wait_ns + split.transfer_ns[inside]):
-        yield (split.axes[at], split.operations[of], where), wait, exposed
+    transfer_ns, known = split.transfer_ns[inside], split.split[inside]
+    for (at, of, where), sums in _summed(codes, wait_ns, wait_ns + transfer_ns, np.where(known, 0, transfer_ns)):
+        yield (split.axes[at], split.operations[of], where), sums
 
 
 def _summed(codes: tuple[NDArray[np.integer], ...], *values: Ints) -> Iterator[tuple[list[int], list[int]]]:

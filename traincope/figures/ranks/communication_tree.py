@@ -40,7 +40,8 @@ class Box:
 def without_places(operations: Sequence[AxisOperation]) -> list[CallSite]:
     """Operations as calls without a call site."""
     return [
-        CallSite(each.axis, each.operation, "", each.transfer_ns, each.wait_ns, each.exposed_ns) for each in operations
+        CallSite(each.axis, each.operation, "", each.transfer_ns, each.wait_ns or 0, each.exposed_ns)
+        for each in operations
     ]
 
 

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -183,7 +184,8 @@ class Columns:
         """All events in order of start. Raises OverflowError for a time beyond 64 bits."""
         joined = {name: self._joined(name) for name in (*CODES, *NUMBERS, "start_ns")}
         joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
-        joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)  # Kineto has written negative ones
+        info = replace(info, num_negative=int(np.count_nonzero(joined["duration_ns"] < 0)))
+        joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)
         order = np.argsort(joined["start_ns"], kind="stable")
         joined["flops"][_inside_counted(joined, np.isfinite(joined["flops"]))] = np.nan
         inside = _inside_counted(joined, joined["read_bytes"] != UNKNOWN)

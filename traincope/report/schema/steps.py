@@ -236,7 +236,8 @@ class Operation(TypedDict):
     bytes: Annotated[int | None, result.num_bytes]
     """null: a table of operations contains no sizes."""
     transfer_ns: int
-    wait_ns: int
+    wait_ns: int | None
+    """null: no stall of it can be split into wait and transfer."""
     exposed_ns: int
     bus_bandwidth_bytes_per_second: Annotated[float | None, result.bus_bandwidth]
     message_imbalance: MessageImbalance | None

@@ -131,6 +131,8 @@ class TraceInfo:
     """Parts of the file that could not be read."""
     num_untimed: int = 0
     """Events that were left out because a time of theirs is not a number of 64 bits."""
+    num_negative: int = 0
+    """Events with a negative duration, which count as 0 ns long. Kineto has written such ones."""
     has_shapes: bool = False
     """True if some operator has the shapes of its arguments."""
     has_strides: bool = False
@@ -253,6 +255,7 @@ def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
     since = {
         "host": None,
         "num_untimed": 0,
+        "num_negative": 0,
         "has_shapes": shaped,
         "has_strides": strided,
     }  # as far as an older file shows it

@@ -96,7 +96,10 @@ def _call_sites(calls: Sequence[CallSite], *, rank_steps: int) -> list[Component
         [
             call.place or NO_PLACE,
             f"{call.axis} {call.operation}",
-            *(duration(ns / rank_steps) for ns in (call.wait_ns, call.exposed_ns, call.transfer_ns)),
+            *(
+                duration(None if ns is None else ns / rank_steps)
+                for ns in (call.known_wait_ns, call.exposed_ns, call.transfer_ns)
+            ),
         ]
         for call in sorted(calls, key=lambda call: (-call.exposed_ns, -call.transfer_ns))[:MAX_SITES]
     ]

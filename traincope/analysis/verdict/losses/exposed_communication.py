@@ -210,8 +210,8 @@ def _is_alone(axis: str, comm: tuple[AxisOperation, ...]) -> bool:
 
 def _mostly(axis: str, comm: tuple[AxisOperation, ...]) -> str:
     """The operation with most exposed transfer. Communication hidden behind compute delays nothing."""
-    operations = [row for row in comm if row.axis == axis and row.exposed_ns > row.wait_ns]
-    largest = max(operations, key=lambda row: row.exposed_ns - row.wait_ns, default=None)
+    operations = [row for row in comm if row.axis == axis and row.exposed_transfer_ns > 0]
+    largest = max(operations, key=lambda row: row.exposed_transfer_ns, default=None)
     if largest is None:
         return ""
     speed = largest.bus_bandwidth or 0

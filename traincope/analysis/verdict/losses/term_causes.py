@@ -147,7 +147,7 @@ def _transfers(analysis: SlicedResults) -> Iterator[TermCauses]:
 
 def _longer(analysis: SlicedResults, axis: str) -> Iterator[Cause]:
     for row in (row for row in analysis.comm if row.axis == axis and row.transfer_ns > 0):
-        exposed = min((row.exposed_ns - row.wait_ns) / row.transfer_ns, 1.0)
+        exposed = min(row.exposed_transfer_ns / row.transfer_ns, 1.0)
         if row.message_imbalance is not None:
             yield _part(LossKind.MESSAGE_IMBALANCE, row.operation, row.message_imbalance.cost_ns, exposed)
         for other in row.contention:

@@ -58,5 +58,5 @@ def _cells(operation: Operation, *, rank_steps: int) -> Iterator[str]:
     yield f"{operation['count'] / rank_steps:.1f}"
     yield size(None if operation["bytes"] is None else operation["bytes"] / rank_steps)
     for ns in (operation["transfer_ns"], operation["wait_ns"], operation["exposed_ns"]):
-        yield milliseconds(ns / rank_steps)
+        yield milliseconds(None if ns is None else ns / rank_steps)
     yield gigabytes_per_second(operation["bus_bandwidth_bytes_per_second"])
