@@ -8,7 +8,7 @@ span.NAME + checkpoint_stall + gc + compile + sync + launch_gap + kernel_wait + 
 Evaluation is not a term: it is excluded from the wall time of a step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from traincope.events import APART, Phase
 from traincope.timeline import LedgerClock
@@ -89,14 +89,3 @@ def term_order(axes: set[str], *, pipeline: bool, names: Iterable[str] = ()) -> 
     ordered = sorted(axes, key=axis_order)
     exposed = [term for axis in ordered for term in (exposed_transfer(axis), exposed_wait(axis))]
     return (*COMPUTE, *exposed, *(BUBBLE if pipeline else ()), *AFTER_BUBBLE, *sorted(names), UNATTRIBUTED)
-
-
-def sums_of_terms(order: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """List the sums that are reported next to the terms: each axis' exposed communication, and the bubble."""
-    sums: dict[str, tuple[str, ...]] = {}
-    for term in order:
-        family, _, axis = term.partition("[")
-        if family in ("exposed_transfer", "exposed_wait"):
-            name = f"exposed_communication[{axis}"
-            sums[name] = (*sums.get(name, ()), term)
-    return sums | ({"bubble": BUBBLE} if BUBBLE[0] in order else {})

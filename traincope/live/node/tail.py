@@ -57,10 +57,6 @@ class SegmentTail:
         """The held events as a segment."""
         return SegmentRecords(thread=self.thread, index=self.index, records=self.records, lost_bytes=0)
 
-    @property
-    def has_open(self) -> bool:
-        return bool((self.records["end_ns"] == OPEN).any())
-
     def release(self, before_ns: int) -> NDArray[np.void]:
         """Release all that ended before `before_ns`, and return it."""
         starts, ends = self.records["start_ns"], self.records["end_ns"]

@@ -93,16 +93,6 @@ def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy,
     return kept + embedding_output_bytes(shape, layout=layout, policy=policy, stage=stage)
 
 
-def model_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> int:
-    """Bytes of one microbatch on all stages together."""
-    blocks, routed = shape.layers, shape.expert_layers
-    kept = (blocks - routed) * block_bytes(shape, layout=layout, policy=policy)
-    if routed:
-        kept += routed * block_bytes(shape, layout=layout, policy=policy, routed=True)
-    ends = {0, layout.pipeline.stages - 1}
-    return kept + sum(embedding_output_bytes(shape, layout=layout, policy=policy, stage=stage) for stage in ends)
-
-
 def _tokens(shape: Transformer, layout: Layout) -> int:
     """Tokens of a microbatch on one rank."""
     return layout.micro_batch * shape.sequence // layout.cp

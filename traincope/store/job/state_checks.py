@@ -28,7 +28,6 @@ from traincope.store.layout import OLD_STATE_CHECKS_FILE, STATE_CHECKS_FILE
 from traincope.store.lines import parse_numbered
 
 MAX_FILE_BYTES = 4 << 20
-SUM_BYTES = 8
 WORD_BITS = 64
 
 

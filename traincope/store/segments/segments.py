@@ -27,7 +27,6 @@ from traincope.store.segments.mapping import map_file
 
 MAGIC = b"TRCOPSEG"
 HEADER_BYTES = 4096
-HEADER_WORDS = HEADER_BYTES // 8
 PERMISSIONS, WRITE = 0o777, 0o222
 """Bits of a file's mode."""
 LIMIT = 1 << 61
