@@ -19,7 +19,7 @@ COUNTING_INTERVAL = 256
 """Later, tensors are counted in one step of this many. A count of 1,000 parameters takes 5 ms, a hundred times as long
 as a reading of the totals.
 """
-READING_INTERVAL_NS = 50_000_000
+READING_INTERVAL_NS = 200_000_000
 """Least time between two readings at steps. A reading costs as much as all phases of a step."""
 EARLY_STEPS = FIRST_BLOCKS * BLOCK_STEPS
 """Number of first steps that all have a reading: a short run may grow too."""
