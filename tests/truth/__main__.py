@@ -32,7 +32,7 @@ from tests.truth.formulas import flops, published
 from tests.truth.machines import clocks
 from tests.truth.machines.hosts import make_trial
 from tests.truth.pipelines import bubble
-from tests.truth.pipelines.cases import Case, truth
+from tests.truth.pipelines.cases import Case
 from tests.truth.pipelines.measuring import Measurement, measure
 from tests.truth.rows import Row
 from tests.truth.trainings.diff import diff_rows
@@ -99,7 +99,7 @@ def bubble_rows() -> Iterator[Row]:
 
 
 def _pipeline_rows(case: Case, measurement: Measurement) -> Iterator[Row]:
-    expected, shares = truth(measurement.case), measurement.shares
+    expected, shares = measurement.truth, measurement.shares
     slow = "even" if case.slow_stage is None else f"slow stage {case.slow_stage}"
     unequal = "" if case.times == EQUAL else ", unequal F, I, W"
     name = f"{case.schedule}, {slow}{unequal}{', slow link' if case.link else ''}"

@@ -107,7 +107,7 @@ def test_slow_links_of_a_pipeline_count_as_transfer_and_not_as_wait(
     case: Case, two_ranks: Pool, tmp_path: Path
 ) -> None:
     measurement = measure(two_ranks, case, tmp_path / "run")
-    expected, measured = truth(measurement.case), measurement.shares
+    expected, measured = measurement.truth, measurement.shares
     assert measured.transfer == pytest.approx(expected.transfer, abs=WITHIN)
     assert measured.schedule == pytest.approx(expected.schedule, abs=WITHIN)
     assert measured.imbalance == pytest.approx(expected.imbalance, abs=WITHIN)
@@ -154,7 +154,7 @@ def test_schedule_imbalance_and_jitter_are_measured_within_a_point(
 ) -> None:
     pool: Pool = request.getfixturevalue({2: "two_ranks", 4: "four_ranks"}[case.ranks])
     measurement = measure(pool, case, tmp_path / "run")
-    expected, measured = truth(measurement.case), measurement.shares
+    expected, measured = measurement.truth, measurement.shares
     assert measured.schedule == pytest.approx(expected.schedule, abs=WITHIN)
     assert measured.imbalance == pytest.approx(expected.imbalance, abs=WITHIN)
     assert measurement.sent == sent(case)

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.distributed.ranks.pool import Pool
-from tests.truth.pipelines.cases import Case, sent, truth
+from tests.truth.pipelines.cases import Case, sent
 from tests.truth.pipelines.lateness import DISTURBED
 from tests.truth.pipelines.measuring import Measurement, measure
 from traincope.plan.pipeline.actions import Times
@@ -89,7 +89,7 @@ def _labels(case: Case) -> tuple[str, ...]:
 
 def _pairs(result: Measurement) -> tuple[tuple[float, float], ...]:
     """Pairs of truth and measurement."""
-    expected, shares = truth(result.case), result.shares
+    expected, shares = result.truth, result.shares
     bubble = (expected.schedule, shares.schedule), (expected.imbalance, shares.imbalance), (expected.both, shares.both)
     return (*bubble, result.ring)
 
@@ -102,7 +102,7 @@ def _compared(result: Measurement) -> list[str]:
     wrong = "" if result.sent == sent(result.case) else f" {result.sent} != {sent(result.case)}"
     least, most = result.known_fraction
     whole = f"{100 * least:.2f}-{100 * most:.2f} | {100 * result.fraction:.2f} | {100 * _outside(result):+.2f}"
-    known, jitter = truth(result.case).jitter, result.shares.jitter
+    known, jitter = result.truth.jitter, result.shares.jitter
     late = (
         f"{100 * known:.2f}-{100 * (known + result.added):.2f} | {100 * jitter:.2f} | {100 * result.beyond_known:+.2f}"
     )

@@ -60,7 +60,7 @@ class Case:
         return SLOWER if stage == self.slow_stage else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Shares:
     """Mean over the ranks, as shares of the step that these durations make.
 

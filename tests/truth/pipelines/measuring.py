@@ -1,8 +1,8 @@
 """Measuring a case: run, record, analyse, and repeat if the machine was disturbed."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +12,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.truth.pipelines.cases import STEPS, UNIT_SECONDS, Case, Durations, Shares, step_seconds, truth
 from tests.truth.pipelines.lateness import DISTURBED, Sleeper
-from tests.truth.pipelines.sleeping import Clocked, train
+from tests.truth.pipelines.sleeping import train
 from traincope.analysis import Analysis
 from traincope.events import SEND_OPERATIONS
 
@@ -24,7 +24,9 @@ class Measurement:
     """The record of a case, and the lateness that a background sleeper measured."""
 
     case: Case
-    """With the durations of its actions by the ranks' own clocks."""
+    """With the durations of its actions in all counted steps, by the ranks' own clocks."""
+    steps: tuple[Durations, ...]
+    """The same durations of each counted step."""
     analysis: Analysis
     waited_seconds: list[list[float]]
     """Time of each rank in each step spent waiting in its rings, by its own clock."""
@@ -40,6 +42,13 @@ class Measurement:
             transfer=self._share("exposed_transfer[pp]"),
             jitter=self._share("bubble.jitter"),
         )
+
+    @property
+    def truth(self) -> Shares:
+        """Shares of the median counted step that `shares` must show, of the same step's length."""
+        steps = [replace(self.case, durations=each) for each in self.steps]
+        known = np.array([[step_seconds(step) * share for share in astuple(truth(step))] for step in steps])
+        return Shares(*np.median(known, axis=0) / step_seconds(self.case))
 
     @property
     def ring(self) -> tuple[float, float]:
@@ -67,14 +76,14 @@ class Measurement:
     @property
     def known_fraction(self) -> tuple[float, float]:
         """Bounds of the bubble: none, or all, of the added time was idle time in the pipeline."""
-        known, added = truth(self.case), max(self.added, 0.0)
+        known, added = self.truth, max(self.added, 0.0)
         idle = known.both + known.jitter
         return idle / (1 + added), (idle + added) / (1 + added)
 
     @property
     def beyond_known(self) -> float:
         """Distance of the jitter from its known range, which includes the added time."""
-        known, jitter = truth(self.case).jitter, self.shares.jitter
+        known, jitter = self.truth.jitter, self.shares.jitter
         return min(jitter - known, 0.0) + max(jitter - known - max(self.added, 0.0), 0.0)
 
     def _share(self, *terms: str) -> float:
@@ -100,18 +109,20 @@ def measure_once(pool: Pool, case: Case, directory: Path) -> Measurement:
     analysis = traincope.analyze(traincope.open_run(directory))
     for rank in analysis.ledger.ranks:
         assert (sum(values for values in rank.terms.values() if values is not None) == rank.wall_ns).all()
+    steps = list(zip(*(rank.actions for rank in clocked), strict=True))[1:]
     return Measurement(
-        case=replace(case, durations=_durations(clocked)),
+        case=replace(case, durations=_durations([each for step in steps for each in step])),
+        steps=tuple(map(_durations, steps)),
         analysis=analysis,
         waited_seconds=[rank.waited for rank in clocked],
         late_ratio=sleeper.late_ratio,
     )
 
 
-def _durations(ranks: Sequence[Clocked]) -> Durations:
-    """Median units of each stage's actions by kind, over its ranks and all steps but the first."""
+def _durations(actions: Iterable[Mapping[tuple[str, int], Sequence[float]]]) -> Durations:
+    """Median units of each stage's actions by kind. `actions`: those of a rank in a step."""
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for rank in ranks:
-        for key, each in rank.actions.items():
-            seconds[key] += each[len(each) // STEPS :]
+    for each in actions:
+        for key, of_step in each.items():
+            seconds[key] += of_step
     return {key: median(each) / UNIT_SECONDS for key, each in seconds.items()}

@@ -33,8 +33,8 @@ class Clocked(NamedTuple):
 
     waited: list[float]
     """Waits of its stages in their rings, in each step."""
-    actions: dict[tuple[str, int], list[float]]
-    """(kind, stage) -> its actions in all steps, in order."""
+    actions: list[dict[tuple[str, int], list[float]]]
+    """(kind, stage) -> its actions, in each step."""
 
 
 class Slow(torch.autograd.Function):
@@ -134,7 +134,7 @@ class TimedStage(PipelineStage):
 
 def train(directory: str, case: Case) -> Clocked:
     """Runs on every rank of a pool."""
-    waited = [0.0]
+    waited, actions = [0.0], []
     with traincope.run(directory, budget=None) as recorded:
         sizes = {"pp": case.shape.ranks} | ({"cp": case.ring} if case.ring > 1 else {})
         mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
@@ -162,10 +162,8 @@ def train(directory: str, case: Case) -> Clocked:
                 optimizer.zero_grad()
                 recorded.step()
                 waited.append(sum(module.waited_seconds for module in modules.values()))
-    return Clocked(
-        waited=[after - before for before, after in pairwise(waited)],
-        actions={key: list(seconds) for stage in stages for key, seconds in stage.seconds.items()},
-    )
+                actions.append({key: stage.seconds.pop(key) for stage in stages for key in list(stage.seconds)})
+    return Clocked(waited=[after - before for before, after in pairwise(waited)], actions=actions)
 
 
 def one_stage(module: Stage, stage: int, case: Case, group: dist.ProcessGroup) -> TimedStage:
