@@ -96,6 +96,18 @@ def test_exceptions_behind_the_one_that_counts_are_named() -> None:
     assert chain.hidden_by is None
 
 
+def test_the_first_exception_of_a_group_counts() -> None:
+    group = raised("ExceptionGroup", "taskgroups.py:145", "unhandled errors in a TaskGroup")
+    member = {**raised("JSONDecodeError", "judge.py:23", "Expecting value"), "link": "member"}
+    chain = chain_of({**group, "chain": [member, {**WRONG_WIDTH, "link": "context"}]})
+    assert f"{chain.counted}{chain.behind}" == (
+        "JSONDecodeError: Expecting value at judge.py:23, in ExceptionGroup, while handling "
+        "ValueError: width 127 at train.py:17"
+    )
+    outer = chain_of({**group, "chain": [{**group, "link": "member"}, {**FAILED, "link": "member"}]})
+    assert (outer.counted.of_communication, outer.hidden_by) == (True, None)
+
+
 def test_the_trainings_own_line_comes_first() -> None:
     frames = [
         "/home/me/train.py:31 in main",

@@ -1,5 +1,6 @@
 """Record of an exception: its message and the places of its traceback, without calling its code."""
 
+import asyncio
 import json
 import os
 import signal
@@ -170,6 +171,30 @@ def test_the_exceptions_behind_an_exception_are_recorded_as_python_prints_them()
     (_, message), (_, of_key) = [(each["type"], each["message"]) for each in details["chain"]]  # type: ignore[index,union-attr]
     assert (message, of_key) == ("bad record", "'label'")
     assert "bad record" not in str(ending_of(RuntimeError, error, messages=False).details)
+
+
+def test_the_first_exception_of_a_group_is_recorded_with_what_it_came_from() -> None:
+    """A group may be in another one, and its class may have code of the training."""
+
+    class Grouped(ExceptionGroup[Exception]):
+        exceptions = property(lambda _: 1 / 0)  # type: ignore[assignment]
+
+    async def ask(answer: str) -> None:
+        try:
+            json.loads(answer)
+        except ValueError as error:
+            raise RuntimeError("no answer") from error
+
+    async def ask_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for answer in ("{}", "<html>"):
+                tasks.create_task(ask(answer))
+
+    error = raised(lambda: asyncio.run(ask_all()))
+    chain = [("member", "RuntimeError"), ("cause", "JSONDecodeError")]
+    assert chained(ending_of(type(error), error).details) == chain
+    outer = Grouped("epoch", [error])  # type: ignore[list-item]
+    assert chained(ending_of(Grouped, outer).details) == [("member", "ExceptionGroup"), *chain]
 
 
 def test_an_exception_that_was_handled_before_the_last_step_is_no_cause() -> None:

@@ -2,7 +2,8 @@
 
 Where the communication failed while another exception was being handled (a collective in a `finally` or an `except`),
 the first one counts: the failure is its consequence. Where an exception came from a failure of the communication, the
-failure counts.
+failure counts. Of a group of exceptions (`asyncio.TaskGroup`) the first one counts: the group only says that some
+failed.
 """
 
 import re
@@ -29,6 +30,7 @@ SOURCE = re.compile(r"^\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ")
 PADDING = re.compile(r"\. This is typically caused by .*", re.DOTALL)
 """General remarks of gloo behind a message."""
 LINKS = {"cause": "caused by", "context": "while handling"}
+MEMBER = "member"
 EXIT = "SystemExit"
 
 
@@ -48,7 +50,7 @@ class Raised:
     call: str = ""
     """`sys.exit` or `os._exit`, if that raised it or took its place."""
     link: str = ""
-    """`cause` or `context` of the one before it."""
+    """`cause` or `context` of the one before it, or `member` of that group."""
     handler: str = ""
     """Signal whose handler raised it."""
     out_of_memory: bool = False
@@ -115,13 +117,16 @@ class Chain:
         """Those that the one that counts came from."""
         rest = self.raised[self._at + 1 : self._at + 1 + MAX_BEHIND]
         return "".join(
-            [f", {LINKS.get(each.link, 'after')} {each}" for each in rest]
+            [f", in {self.raised[self._at - 1].kind}"] * (self.counted.link == MEMBER)
+            + [f", {LINKS.get(each.link, 'after')} {each}" for each in rest]
             + [f", because rank {rank} raised {each}" for rank, each in self.failures[:MAX_BEHIND]]
         )
 
     @property
     def _at(self) -> int:
         first = int(self.last.kind == EXIT and len(self.raised) > 1)
+        while first + 1 < len(self.raised) and self.raised[first + 1].link == MEMBER:
+            first += 1
         failed = [at for at in range(first, len(self.raised)) if self.raised[at].of_communication]
         return min(failed[-1] + 1, len(self.raised) - 1) if failed else first
 

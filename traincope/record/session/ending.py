@@ -43,8 +43,8 @@ MAX_CHAIN = 4
 """Number of exceptions behind the one that ended the run that are recorded, the nearest ones."""
 FRAMES_IN_CHAIN, CHARACTERS_IN_CHAIN = 8, 500
 """Limits of each of these."""
-CAUSE, CONTEXT = "cause", "context"
-"""Link of an exception to the one before it: `raise ... from` it, or it was being handled."""
+CAUSE, CONTEXT, MEMBER = "cause", "context", "member"
+"""Link of an exception to the one before it: `raise ... from` it, it was being handled, or that is a group of it."""
 CHECKPOINT_ERROR = ("torch.distributed.checkpoint.api", "CheckpointException")
 """Module and name of torch's error of a distributed checkpoint. Its second argument has the error of each rank, and the
 frames of that.
@@ -179,13 +179,20 @@ def _chain(error: BaseException, *, handled: int) -> Iterator[tuple[str, BaseExc
     """Yield the exceptions behind this one, the nearest first, as Python prints them."""
     seen = {id(error), handled}
     for _ in range(MAX_CHAIN):
-        suppressed = error.__suppress_context__ or error.__cause__ is not None
-        link, behind = (CAUSE, error.__cause__) if suppressed else (CONTEXT, error.__context__)
+        link, behind = _behind(error)
         if behind is None or id(behind) in seen:
             return
         seen.add(id(behind))
         yield link, behind
         error = behind
+
+
+def _behind(error: BaseException) -> tuple[str, BaseException | None]:
+    """Return the exception that is behind this one: of a group, whose message names none, the first that was raised."""
+    if isinstance(error, BaseExceptionGroup):
+        return MEMBER, BaseExceptionGroup.exceptions.__get__(error)[0]  # a class of its own may have another property
+    suppressed = error.__suppress_context__ or error.__cause__ is not None
+    return (CAUSE, error.__cause__) if suppressed else (CONTEXT, error.__context__)
 
 
 def exit_code(error: SystemExit) -> int:
