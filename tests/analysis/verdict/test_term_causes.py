@@ -46,7 +46,10 @@ def with_waterfall(result: Analysis, **shares: float) -> Analysis:
 
 def test_waits_belong_to_the_rank_that_joined_last() -> None:
     """Rank 0 waits 15 ms on fsdp, all for rank 1."""
-    stalls = ((StallTotal("fsdp", "all_gather", 1, 20 * MS, 15 * MS, 0),), (StallTotal("fsdp", "all_gather", 0, MS, 0, 0),))
+    stalls = (
+        (StallTotal("fsdp", "all_gather", 1, 20 * MS, 15 * MS, 0),),
+        (StallTotal("fsdp", "all_gather", 0, MS, 0, 0),),
+    )
     result = replace(analysis(), late_ranks=late_ranks(stalls))
     assert causes_of(result, "exposed_wait[fsdp]") == [("late_rank", "rank 1", 15 * MS, "measured")]
 

@@ -17,6 +17,10 @@ AFTER_A_RESTART = (
     "Restore the sampler with the state: call sampler.set_epoch(epoch) for the epoch of its step first, then skip only "
     "the batches of this epoch that the state has had."
 )
+FROM_OTHER_STATES = (
+    "Let all ranks continue from the same step: the newest checkpoint that all of them have (reduce its step with MIN "
+    "before loading)."
+)
 EVERY_EPOCH = "Call sampler.set_epoch(epoch) before each pass, also before the first one after a restart."
 DIVIDE = "Give the DataLoader a DistributedSampler, or let an IterableDataset yield only the part of its rank."
 DIVIDE_WORKERS = (
@@ -35,7 +39,7 @@ def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | No
                 everyone,
                 each.ranks,
                 evidence=f"{WRONG[each.order]}: {each.what}",
-                advice=AFTER_A_RESTART,
+                advice=AFTER_A_RESTART if each.ranks == everyone else FROM_OTHER_STATES,
                 steps=tuple(step for step in (each.first_step, each.last_step) if step is not None),
             )
     if fed is not None and fed.same_batches is not None:

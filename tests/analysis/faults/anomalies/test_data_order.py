@@ -94,6 +94,13 @@ def test_batches_that_are_passed_over_and_were_never_trained_are_counted(
     assert answer(tmp_path) == expected
 
 
+def test_a_rank_that_passes_over_fewer_batches_than_the_state_has_had_is_fed_some_again(tmp_path: Path) -> None:
+    """It continues from an older checkpoint than the others, whose last step the job's state has."""
+    attempt(tmp_path, range(6))
+    attempt(tmp_path, range(9), resumed=4, passed=2)
+    assert answer(tmp_path) == (Order.FED_AGAIN, 2, 3, 4)
+
+
 @pytest.mark.parametrize("evaluate", [False, True])
 @pytest.mark.parametrize(
     ("resumed", "batches", "expected"),

@@ -207,7 +207,7 @@ def _of_rank(
         return replace(unknown, reason="records of batches were dropped")
     fetched = tuple(_trails(after, attempt, start=start))
     answers = [_compare(trail, own, unknown) for trail, own in zip(before.trails, fetched, strict=True)]
-    if _passed_over(before.trails[0], fetched, start):
+    if _passed_over(before, fetched, start):
         answers = answers[:1]
     num_unseen = _num_unseen(before, fetched, start)
     if num_unseen:
@@ -217,13 +217,19 @@ def _of_rank(
     return replace(_agreed(answers, unknown), loss_before=before.losses.get(start - 1), loss_after=first)
 
 
-def _passed_over(before: _Trail, fetched: Sequence[_Trail], start: int) -> bool:
-    """True if the first step fetched as many batches too many as the state has had: in all, or in its last pass."""
+def _passed_over(before: _Rank, fetched: Sequence[_Trail], start: int) -> bool:
+    """True if the batches that the first step fetched too many were not trained.
+
+    They are as many as the state has had, in all or in its last pass; or they are the first of its last pass, and the
+    training fetched none ahead in its first attempt. The latter is a rank that continues from another state.
+    """
     trained, all_fetched = fetched
-    place = before.place(start)
-    begins = np.flatnonzero(before.starts_pass[:place])
+    earlier = before.trails[0]
+    place = earlier.place(start)
+    begin = int(np.flatnonzero(earlier.starts_pass[:place]).max(initial=0))
     surplus = len(all_fetched.steps) - len(trained.steps)
-    return surplus > 1 and surplus in (place, place - int(begins.max(initial=0)))
+    again = np.array_equal(all_fetched.fingerprints[:surplus], earlier.fingerprints[begin : begin + surplus])
+    return surplus > 1 and (surplus in (place, place - begin) or (again and not before.num_ahead))
 
 
 def _num_unseen(before: _Rank, fetched: Sequence[_Trail], start: int) -> int:
