@@ -55,6 +55,7 @@ def found(
     exchange: str = "",
     detailed: int | None = None,
     outside: tuple[int, ...] = (),
+    averaged: tuple[int, ...] = (),
 ) -> Finding | None:
     rows = [row for number in range(steps) for row in one_step(number, reduced_bytes, flags)]
     if detailed is not None:
@@ -67,6 +68,11 @@ def found(
         rows += [phase(Phase.FORWARD, at_ns - MS, at_ns + 3 * MS, at=number)] if exchange == "all_reduce" else []
         sent = {"name": exchange, "sequence": 2 * number, "at": number, "num_bytes": 64, "flags": FLOAT32}
         rows.append(collective(at_ns, at_ns + MS, **sent))
+    for number in averaged:
+        at_ns = 100 * MS * number + 92 * MS
+        for part in range(2):
+            sent = {"sequence": 1000 + 2 * number + part, "at": number, "num_bytes": GRADIENT_BYTES // 2}
+            rows.append(collective(at_ns, at_ns + MS, name="all_reduce", flags=FLOAT32, **sent))
     records = []
     for number in (0, 1):
         noted = [{"parameters": 8, "bytes": size, "reduced_bytes": 90 * KIB, "first": "a.up"} for size in outside]
@@ -83,6 +89,13 @@ def test_a_backward_of_ddp_without_its_reduction_is_found() -> None:
     assert finding.confidence == "medium"
     assert "in all 13 steps with detail, backward and optimizer ran and DDP reduced no gradients" in finding.evidence
     assert "no_sync()" in finding.advice
+
+
+@pytest.mark.parametrize(("groups", "reduced_bytes"), [([DDP], 0), ([WORLD], 64 * KIB)])
+def test_replicas_that_are_averaged_at_intervals_need_no_reduction(groups: list[Group], reduced_bytes: int) -> None:
+    """Local SGD: every 20th step averages the weights. One such step may be anything else, e.g. a broadcast."""
+    assert found(groups, reduced_bytes=reduced_bytes, steps=60, averaged=(19, 39)) is None
+    assert found(groups, reduced_bytes=reduced_bytes, steps=60, averaged=(19,)) is not None
 
 
 def test_counts_of_torch_make_it_certain_also_in_few_steps() -> None:

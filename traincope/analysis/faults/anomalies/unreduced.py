@@ -1,6 +1,7 @@
 """Gradients that no collective reduces before the optimizer uses them: replicas of the model drift apart.
 
-Only what steps with detail show counts, and only if it is the same in all of them and on every rank.
+Only what steps with detail show counts, and only if it is the same in all of them and on every rank. Where replicas
+train alone for some steps and are averaged then (local SGD, DiLoCo), no gradient has to be reduced.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traincope.analysis.communication.call_sites import Messages, RankCalls
-from traincope.events import BLOCK_STEPS, OUTSIDE_DDP, Element, Flag, Kind, MemoryMeasure, Phase
+from traincope.events import BLOCK_STEPS, ELEMENT_SHIFT, OUTSIDE_DDP, Element, Flag, Kind, MemoryMeasure, Phase
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline.intervals.numbering import Numbering
 
 ENOUGH_STEPS = 3
 """Steps with detail from which a missing reduction is no exception."""
@@ -19,6 +21,8 @@ MANY_STEPS = 12
 """The same where torch's own counts do not show it: more than one window, so that rare averages are seen."""
 ALMOST_ALL = 0.95
 """Share of the gradients' bytes from which all of them are reduced: the bytes are those of one sample."""
+AVERAGES = 2
+"""Steps whose collectives have the bytes of the whole model, from which replicas are averaged at intervals."""
 LEAST = 0.05
 """Share of the gradients' bytes below which messages between backward and optimizer are something else."""
 DDP_AXIS, WRAPPER, NO_RULE = "dp", "wrapper", "none"
@@ -73,6 +77,8 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     outside = _outside_ddp(timeline) if by_ddp else None
     if outside is not None and reduced <= outside.reduced_bytes + outside.bytes // 2:
         return replace(found, outside=outside)
+    if known is not None and all(_is_averaged(rank, known) for rank in timeline.ranks):
+        return None
     if by_ddp:
         seen = found.counted or steps >= MANY_STEPS or _issued_no_more(timeline, calls)
         return found if reduced <= LEAST * (known or 0) and seen else None
@@ -110,6 +116,18 @@ def _outside_ddp(timeline: Timeline) -> OutsideDDP | None:
 def _by_hand(rank: RankTimeline) -> bool:
     """Return whether its only group is the world, which no wrapper uses: it reduces gradients by hand."""
     return _one_axis(rank) and all(group.rule == NO_RULE for group in rank.groups)
+
+
+def _is_averaged(rank: RankTimeline, num_bytes: int) -> bool:
+    """Return whether the collectives of several steps, but not of all, could have averaged the whole model."""
+    steps = Numbering.of(np.array([step.number for step in rank.steps], dtype=np.int64))
+    sums = np.zeros(len(steps) + 1, dtype=np.int64)  # the last is outside of steps
+    for records in rank.threads.values():
+        sent = records[(records["kind"] == Kind.COLLECTIVE) & (records["flags"] & Flag.POINT_TO_POINT == 0)]
+        doubled = np.isin(sent["flags"].astype(np.int64) >> ELEMENT_SHIFT, HALF)
+        np.add.at(sums, steps.number(sent["step"].astype(np.int64)), sent["value"] * (1 + doubled))
+    whole = np.count_nonzero(sums[:-1] >= ALMOST_ALL * num_bytes)
+    return bool(AVERAGES <= whole < len(steps))
 
 
 def _is_spread(rank: RankCalls) -> bool:
