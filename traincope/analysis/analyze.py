@@ -509,6 +509,7 @@ def _stage(ledger: Ledger, steps: tuple[ReplicaSteps, ...], stages: tuple[int, .
         imbalance_ns=total("imbalance"),
         jitter_ns=total("jitter"),
         wall_ns=sum(_replayed_ns(rank, steps) for rank in ledgers),
+        work_ns=sum(work_ns.values()),
     )
 
 

@@ -58,6 +58,8 @@ class StageBubble:
     jitter_ns: int
     wall_ns: int
     """Wall time of the steps that could be replayed."""
+    work_ns: int = 0
+    """Usual work for a microbatch, in all its actions of all these stages."""
 
     @property
     def fraction_ratio(self) -> float:

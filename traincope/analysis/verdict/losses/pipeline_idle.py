@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.ledger import Ledger
-from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.pipeline.bubble import Bubble, StageBubble
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.roots import Root
@@ -13,11 +13,15 @@ from traincope.analysis.verdict.losses.host_losses import host_advice
 from traincope.plan.pipeline.bubble import bubble_over_ideal, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape
 from traincope.timeline import Timeline
+from traincope.units import duration, numbers
 
 AGREES = 0.03
 """Largest difference at which the replayed schedule confirms the formula."""
 MIN_EXPLAINED = 0.5
 """Share of jitter that a cause must explain to be named. Also the share of the largest root that another root needs."""
+
+SLOWER = 1.5
+"""How many times as long as the others a stage works whose ranks are named."""
 
 MORE = "Use more microbatches, or a schedule with a smaller bubble."
 
@@ -91,11 +95,14 @@ def idle_findings(
         return
     largest = max(parts, key=lambda name: parts[name])
     root = cause if largest == "jitter" and not reported else None
+    if largest == "jitter" and root is None and parts["imbalance"] >= max(MIN_EXPLAINED * parts["jitter"], MIN_SHARE):
+        largest = "imbalance"  # its cause is known
+    slow = _slow_stage(bubble) if largest == "imbalance" else None
     finding = Finding(
         kind=FindingKind.PIPELINE_BUBBLE,
-        ranks=root.ranks if root else (),
+        ranks=root.ranks if root else slow.ranks if slow else (),
         confidence=_confidence(bubble),
-        evidence=_evidence(parts, bubble, cause, reported=reported),
+        evidence=_evidence(parts, bubble, cause, reported=reported) + ("" if slow is None else _works(slow, bubble)),
         advice="",
     )
     yield total, _advised(finding, largest, parts[largest], bubble, root, timeline, prices)
@@ -112,6 +119,24 @@ def _evidence(parts: dict[str, float], bubble: Bubble, cause: Cause | None, *, r
         f"{percent(parts['schedule'])} schedule, "
         f"{percent(parts['imbalance'])} imbalance, {percent(parts['jitter'])} jitter{root}{theory}"
     )
+
+
+def _slow_stage(bubble: Bubble) -> StageBubble | None:
+    """The stage that works much longer than the others do on average; None without one."""
+    slow = max(bubble.stages, key=lambda stage: stage.work_ns)
+    return slow if len(bubble.stages) > 1 and slow.work_ns >= SLOWER * _others_ns(slow, bubble) > 0 else None
+
+
+def _others_ns(slow: StageBubble, bubble: Bubble) -> float:
+    return sum(stage.work_ns for stage in bubble.stages if stage is not slow) / (len(bubble.stages) - 1)
+
+
+def _works(slow: StageBubble, bubble: Bubble) -> str:
+    others = f"the other{'s' if len(bubble.stages) > 2 else ''} {duration(_others_ns(slow, bubble))}"
+    mean = " on average" if len(bubble.stages) > 2 else ""
+    what = f"{numbers((slow.stage, *slow.others), 'stage')} ({numbers(slow.ranks, 'rank')})"
+    works = "work" if slow.others else "works"
+    return f"; {what} {works} {duration(slow.work_ns)} per microbatch, {others}{mean}"
 
 
 def _layout(bubble: Bubble) -> str:

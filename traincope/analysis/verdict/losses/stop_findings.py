@@ -1,6 +1,6 @@
 """Findings about work that stops ranks, with the wait that it causes on the others: one finding for both."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,12 +147,17 @@ def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]
 
 def _site(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]) -> str:
     """Say where the only rank of the finding stood, if its stacks were sampled while it did that work."""
-    records = next((each for each in timeline.run.ranks if ranks == (each.rank,)), None)
-    line = None if records is None else line_within(records, term, found.steps)
+    line = stood_at(timeline, ranks[0], term, found.steps) if len(ranks) == 1 else ""
+    return f"; its stacks show it in {line}" if line else ""
+
+
+def stood_at(timeline: Timeline, rank: int, term: str, steps: Sequence[int]) -> str:
+    """Call, line and function in which a rank's samples of these steps stand within a term; empty without them."""
+    records = next((each for each in timeline.run.ranks if each.rank == rank), None)
+    line = None if records is None else line_within(records, term, steps)
     if line is None:
         return ""
-    called = f"{line.called} at " if line.called else ""
-    return f"; its stacks show it in {called}{line.site} ({line.function})"
+    return f"{f'{line.called} at ' if line.called else ''}{line.site} ({line.function})"
 
 
 def _lengths(found: Stops) -> str:

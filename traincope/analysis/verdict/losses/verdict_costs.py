@@ -40,7 +40,7 @@ from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.late_causes import Evidence
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
-from traincope.analysis.verdict.losses.stop_findings import stop_losses
+from traincope.analysis.verdict.losses.stop_findings import stood_at, stop_losses
 from traincope.analysis.verdict.losses.straggler_findings import (
     MAX_TERMS,
     sampled_findings,
@@ -211,12 +211,15 @@ def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collect
     all_ranks = len(ranks) == len(shares)
     consequence = f"; {cause.consequence}" if cause is not None and cause.term == "data_wait" else ""
     why, advice, at_most = _loader(timeline, ledger, ranks)
+    most = max(others.ledgers, key=lambda rank: shares[rank.rank])
+    steps = most.numbers[most.counted].tolist() if why == MADE_HERE else []
+    line = stood_at(timeline, most.rank, "data_wait", steps)
+    why += f"; the stacks of rank {most.rank} show it in {line}" if line else ""
     waiting = "training waits" if all_ranks else f"{len(ranks)} of {len(shares)} ranks wait"
     if others.ranks:
         waiting = "all other ranks wait" if all_ranks else f"{len(ranks)} of {len(shares)} other ranks wait"
     mean = sum(shares[rank] for rank in ranks) / len(ranks)
-    most = max(shares, key=lambda rank: shares[rank])
-    bound = "" if largest - mean < SAME_SHARE else f" on rank {most}, {percent(mean)} on average,"
+    bound = "" if largest - mean < SAME_SHARE else f" on rank {most.rank}, {percent(mean)} on average,"
     waiting += " up to" if bound else ""
     yield (
         largest,
