@@ -127,6 +127,11 @@ def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
     )
 
 
+def sampled_steps(rank: RankRecords) -> set[int]:
+    """Numbers of the complete steps with detail in which the rank's stacks were sampled."""
+    return {step for samples in rank.stack_samples() for step in _detailed_steps(_Sampled(rank, samples))}
+
+
 def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | None:
     """Return the line of the training's code in which a rank's samples of these steps stand within a ledger term: the
     innermost one, or call, with most of their time. None without such samples.

@@ -13,7 +13,7 @@ from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
-from traincope.analysis.faults.slow_code import SampledWindow
+from traincope.analysis.faults.slow_code import SampledWindow, sampled_steps
 from traincope.analysis.ledger.host_shortages import HostShortage, full_hosts, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
@@ -57,6 +57,8 @@ SAME_SHARE = 0.005
 """Difference of shares below which the largest stands for all ranks."""
 MOST = 0.8
 """Share of a term that few ranks must have to be the ranks of its finding."""
+ALIKE = 0.5
+"""Share of a term's mean in all steps that sampled steps must have on average to stand for them."""
 LAUNCH_BOUND = 0.5
 """Share of step time in phases after which the GPUs have nothing to do, from which launches limit them."""
 NO_PROBE = (
@@ -152,7 +154,7 @@ def cost_findings(
         *_launch_bound(timeline, ahead),
         *_kernel_wait(ledger),
         *_evaluation(ledger),
-        *_unattributed(ledger, late[UNATTRIBUTED] | uncovered, why=_uncovered(timeline, ledger, ahead)),
+        *_unattributed(timeline, ledger, late[UNATTRIBUTED] | uncovered, why=_uncovered(timeline, ledger, ahead)),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
@@ -212,9 +214,7 @@ def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collect
     consequence = f"; {cause.consequence}" if cause is not None and cause.term == "data_wait" else ""
     why, advice, at_most = _loader(timeline, ledger, ranks)
     most = max(others.ledgers, key=lambda rank: shares[rank.rank])
-    steps = most.numbers[most.counted].tolist() if why == MADE_HERE else []
-    line = stood_at(timeline, most.rank, "data_wait", steps)
-    why += f"; the stacks of rank {most.rank} show it in {line}" if line else ""
+    why += _stacks(timeline, most, "data_wait") if why == MADE_HERE else ""
     waiting = "training waits" if all_ranks else f"{len(ranks)} of {len(shares)} ranks wait"
     if others.ranks:
         waiting = "all other ranks wait" if all_ranks else f"{len(ranks)} of {len(shares)} other ranks wait"
@@ -245,6 +245,17 @@ def _loader(timeline: Timeline, ledger: Ledger, ranks: Collection[int]) -> tuple
     if not {*ranks} <= {rank for host in full for rank in host.ranks}:
         return "", MORE_WORKERS, False
     return FULL_HOST.format(busy=full[0].workers_cores, cores=f"{full[0].cores:g}"), CHEAPER_BATCHES, True
+
+
+def _stacks(timeline: Timeline, rank: RankLedger, term: str) -> str:
+    """Say where the rank stood in a term, if its stacks were sampled in steps that have as much of it as the others."""
+    sampled = {step for each in timeline.run.ranks if each.rank == rank.rank for step in sampled_steps(each)}
+    inside = rank.counted & np.isin(rank.numbers, sorted(sampled))
+    ns = rank.terms.get(term)
+    if ns is None or not inside.any() or ns[inside].mean() < ALIKE * ns[rank.counted].mean():
+        return ""
+    line = stood_at(timeline, rank.rank, term, rank.numbers[inside].tolist())
+    return f"; the stacks of rank {rank.rank} show it in {line}" if line else ""
 
 
 def _job_wait(timeline: Timeline, ledger: Ledger, prices: Prices) -> Weighted:
@@ -350,7 +361,7 @@ def _kernel_wait(ledger: Ledger) -> Weighted:
 
 
 def _evaluation(ledger: Ledger) -> Weighted:
-    """Evaluation lies outside of the steps. Only the user knows what fewer evaluations would save."""
+    """Evaluation lies outside of the steps. Only the user knows how much of it can go."""
     share = ledger.evaluation_ratio
     if share >= LARGE_EVALUATION:
         yield (
@@ -359,7 +370,12 @@ def _evaluation(ledger: Ledger) -> Weighted:
                 kind=FindingKind.EVALUATION,
                 confidence=MEDIUM,
                 evidence=f"evaluation takes {percent(share)} of the run, outside the steps",
-                advice="Evaluate less often, on fewer batches, or on other ranks.",
+                advice=(
+                    "Evaluate less often, on fewer batches, or on other ranks: this saves at most "
+                    f"{percent(share)} of the run."
+                ),
+                estimated_gain_ratio=share,
+                gain_at_most=True,
             ),
         )
 
@@ -372,18 +388,20 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
     return NO_LAUNCH if timeline.run.info.imported and ledger.clock is LedgerClock.DEVICE else NO_PROBE
 
 
-def _unattributed(ledger: Ledger, late: Collection[int], *, why: tuple[str, str]) -> Weighted:
+def _unattributed(timeline: Timeline, ledger: Ledger, late: Collection[int], *, why: tuple[str, str]) -> Weighted:
     others = _OtherRanks.excluding(late, ledger)
     share = others.share(UNATTRIBUTED)
     if share >= MIN_SHARE:
         ranks = others.carriers(UNATTRIBUTED)
+        most = max(others.ledgers, key=lambda rank: rank.known(UNATTRIBUTED)[0])
+        shown = _stacks(timeline, most, UNATTRIBUTED) if why is NO_PROBE else ""
         yield (
             share,
             Finding(
                 kind=FindingKind.UNATTRIBUTED,
                 ranks=ranks,
                 confidence=MEDIUM,
-                evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}",
+                evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}{shown}",
                 advice=why[1],
             ),
         )
