@@ -60,11 +60,11 @@ def test_only_large_evaluations_are_findings_and_do_not_dilute_losses() -> None:
     busy_step = (step(0, 0, 120), phase(Phase.FORWARD, 0, 120))
     findings = verdict(rank(0, *busy_step, phase(Phase.GC, 0, 12), phase(Phase.EVALUATION, 60, 80)))
     assert [(finding.kind, finding.estimated_gain_ratio) for finding in findings] == [
-        ("evaluation", pytest.approx(1 / 6)),
         ("gc", 0.12),
+        ("evaluation", pytest.approx(1 / 6)),
     ]
-    assert findings[0].evidence == "evaluation takes 16.7 % of the run, outside the steps"
-    assert findings[0].advice.endswith(": this saves at most 16.7 % of the run.")
+    assert findings[1].evidence == "evaluation takes 16.7 % of the run, outside the steps"
+    assert findings[1].advice.endswith(": this saves at most 16.7 % of the run.")
     short = verdict(rank(0, *busy_step, phase(Phase.EVALUATION, 60, 71)))
     assert [finding.kind for finding in short] == ["healthy"]
 
