@@ -69,7 +69,7 @@ def test_ctrl_c_is_a_stop_by_a_person_and_no_failure(stopped: Timeline) -> None:
 
 
 def test_an_interrupt_of_one_rank_alone_is_no_ctrl_c() -> None:
-    """Its launcher ended the other rank. At Ctrl-C, the launcher itself ends."""
+    """Its launcher ended the other rank by SIGTERM. At Ctrl-C, the launcher itself ends, or passes the signal on."""
     other = rank(1, step(0, 0, 100), step(1, 100, OPEN), ending=None)
     ranks = failed_in_step_1(ending="KeyboardInterrupt"), other
     notes = note(0, -2, first=True), note(1, -15)
@@ -78,6 +78,8 @@ def test_an_interrupt_of_one_rank_alone_is_no_ctrl_c() -> None:
     assert first.advice.startswith("Find who interrupted rank 0 alone")
     by_launcher = analyze(noted(*ranks, notes=(*notes, note(None, -2, at_s=9)))).verdict[0]
     assert by_launcher.kind == "stopped_job"
+    passed_on = analyze(noted(*ranks, notes=(notes[0], note(1, -2)))).verdict[0]
+    assert passed_on.kind == "stopped_job"
 
 
 def test_an_error_about_a_signal_is_an_error() -> None:

@@ -125,12 +125,15 @@ def _is_interrupted(end: Fault) -> bool:
 
 
 def _is_alone(timeline: Timeline, interrupted: Sequence[Fault]) -> bool:
-    """Return whether one rank of several was interrupted, and its launcher ended the others: Ctrl-C reaches all of
-    them, and the launcher.
+    """Return whether one rank of several was interrupted, and its launcher ended the others by another signal.
+
+    Ctrl-C reaches all of them, and the launcher, which passes it on. A rank may fail by the end of another before that.
     """
-    (first, *others), notes = interrupted, timeline.run.launcher
-    ended = {note.rank for note in notes if note.attempt == timeline.run.last_attempt}
-    return not others and bool(first.ranks) and None not in ended and len(ended - {*first.ranks}) > 0
+    first, *others = interrupted
+    notes = [note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt]
+    of_others = [note for note in notes if note.rank not in first.ranks]
+    passed_on = any(note.rank is None or note.exit_code == -signal.SIGINT for note in of_others)
+    return not others and bool(first.ranks) and bool(of_others) and not passed_on
 
 
 def _stopped(first: Fault) -> Finding:
