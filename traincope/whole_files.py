@@ -6,7 +6,6 @@ link, a pipe or a device. `output` writes into pipes and devices and never repla
 
 import json
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ ASIDE_BEGIN, ASIDE_END = ".", ".new"
 SPARE_BYTES = 16_384
 """Disk space reserved for the last version of a file."""
 
-_TOKEN = secrets.token_hex(4)
+_TOKEN = os.urandom(4).hex()
 """Processes of two hosts or containers can have the same id."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -100,3 +100,20 @@ def catch_the_agents_signal_oneself(out: str) -> list[int]:
 
 def test_a_training_that_catches_the_agents_signal_keeps_it(victims: Victims, tmp_path: Path) -> None:
     assert victims.run(catch_the_agents_signal_oneself, tmp_path / "run").result == [signal.SIGURG, 0]
+
+
+def block_a_signal(out: str) -> dict[str, object]:
+    """A training keeps SIGTERM away from its checkpoint. Every thread of the process gets the chance to take it."""
+    with traincope.run(out) as run:
+        run.step()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        os.kill(os.getpid(), signal.SIGTERM)
+        waits = signal.SIGTERM in signal.sigpending()
+        signal.sigwait({signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return {"waits": waits, "has threads": len(os.listdir("/proc/self/task")) > 1}
+
+
+def test_a_signal_that_the_training_blocks_waits(victims: Victims, tmp_path: Path) -> None:
+    ended = victims.run(block_a_signal, tmp_path / "run")
+    assert (ended.code, ended.result) == (0, {"waits": True, "has threads": True})

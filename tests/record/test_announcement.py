@@ -2,6 +2,7 @@
 
 import os
 import pty
+import sys
 
 import pytest
 
@@ -51,3 +52,27 @@ def test_rank_0_names_the_next_command_once(victims: Victims, environment: dict[
 def test_a_file_gets_nothing(victims: Victims) -> None:
     ended = victims.run(record_twice, {})
     assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+class OnlyWrites:
+    """Standard error as trainings replace it, to write it into a file too."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def record_with_another_standard_error() -> str:
+    sys.stderr = stderr = OnlyWrites()  # type: ignore[assignment]
+    record_twice({})
+    return stderr.text
+
+
+def test_an_object_in_place_of_standard_error_gets_nothing(victims: Victims) -> None:
+    ended = victims.run(record_with_another_standard_error)
+    assert (ended.code, ended.result, ended.err) == (0, "", "")

@@ -146,3 +146,56 @@ def test_waitpid_looks_and_pickles_like_the_original() -> None:
 def test_nothing_is_written_without_a_reader(tmp_path: Path) -> None:
     assert python("print('fine')", INTERPRETER, notes=tmp_path / "notes").stdout == "fine\n"
     assert list(tmp_path.iterdir()) == []
+
+
+UNUSED_BY_TORCH = ("decimal", "fractions", "resource", "statistics", "sysconfig", "tomllib")
+"""Modules of the standard library that the recorder imports, and torch does not."""
+SHADOWED = """
+import sys
+sys.modules["sysconfig"] = sys  # a module of the training's own, imported before
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+print(dist.get_world_size())
+dist.destroy_process_group()
+"""
+RAISES = """
+import builtins, sys
+import torch.distributed as dist
+real = builtins.__import__
+def handler(number, frame):
+    raise TypeError("of the training")
+def interrupted(name, *arguments):
+    if name.startswith("traincope"):
+        handler(14, sys._getframe())  # as Python calls a signal handler
+    return real(name, *arguments)
+builtins.__import__ = interrupted
+try:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_a_training_with_modules_of_the_recorder_s_names_trains_unrecorded(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+    ended = python(SHADOWED, INTERPRETER, notes=notes)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+    assert read_notes(notes).without_traincope == (sys.executable,)
+
+
+def test_files_next_to_the_script_hide_no_module_of_the_interpreter_from_the_recorder(tmp_path: Path) -> None:
+    """A training that does not import such a file never runs it."""
+    notes, script = tmp_path / "notes", tmp_path / "train.py"
+    notes.touch()
+    script.write_text(SHADOWED.replace("sys.modules[", "#"))
+    for name in UNUSED_BY_TORCH:
+        (tmp_path / f"{name}.py").write_text("print('a file of the training ran')")
+    runs_it = f"import runpy, sys; sys.path[0] = {str(tmp_path)!r}; runpy.run_path({str(script)!r})"
+    ended = python(runs_it, INTERPRETER, notes=notes)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+    assert read_notes(notes).counts[Note.TRAINS] == 1
+
+
+def test_what_a_signal_handler_raises_during_the_import_passes(tmp_path: Path) -> None:
+    assert python(RAISES, INTERPRETER, notes=tmp_path / "notes").stdout == "of the training\n"

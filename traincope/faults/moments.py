@@ -29,6 +29,7 @@ class Moments:
     def watch(self) -> None:
         """Install the hooks, for the rest of the process."""
         import torch
+        from torch.autograd import graph
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
         from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -36,7 +37,9 @@ class Moments:
         register_module_forward_pre_hook(self._forward)
         register_optimizer_step_pre_hook(self._optimizer_begins)
         register_optimizer_step_post_hook(self._optimizer_stepped)
-        torch.autograd.backward = self._before(Moment.BACKWARD, torch.autograd.backward)
+        engine = self._before(Moment.BACKWARD, graph._engine_run_backward)
+        for module in (graph, torch.autograd):  # what the recorder wraps in turn: the delay is a part of the backward
+            module._engine_run_backward = engine  # type: ignore[attr-defined]
         _BaseDataLoaderIter.__next__ = self._before(Moment.DATA, _BaseDataLoaderIter.__next__)  # type: ignore[method-assign]
 
     def parameters(self) -> list[Any]:

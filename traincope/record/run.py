@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
@@ -287,12 +288,15 @@ def _announce(recorder: Recorder) -> None:
     """Say once per process where its run is, as rank 0 on a terminal. A command of traincope says it at its own end."""
     global _announced
     place = recorder.place
-    if _announced or place is None or place.rank or _is_below_a_command() or not sys.stderr.isatty():
+    if _announced or place is None or place.rank or _is_below_a_command():
         return
+    terminal = sys.stderr
+    if not isinstance(terminal, TextIOWrapper) or terminal.closed or not terminal.isatty():
+        return  # an object of the training's may write what it gets into a file
     _announced = True
     run = place.named or place.run
     is_default = run.parent == Path(DEFAULT_ROOT).absolute()
-    sys.stderr.write(f"traincope: recorded; next: traincope report {run.name if is_default else run}\n")
+    terminal.write(f"traincope: recorded; next: traincope report {run.name if is_default else run}\n")
 
 
 def _is_below_a_command() -> bool:

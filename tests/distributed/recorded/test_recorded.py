@@ -21,6 +21,7 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from traincope.analysis import Analysis, RankLedger
 from traincope.events import OPEN, Flag, Kind
+from traincope.record.instrumentation.torch_private import autograd_engine
 from traincope.record.run import Run
 from traincope.timeline import match_instances
 
@@ -103,18 +104,21 @@ def test_the_wait_for_a_late_rank_is_its_delay(
 
 def train_with_backward_elsewhere(directory: str) -> None:
     """Runs backward on another thread, as on a GPU: there autograd has its own thread, and the caller waits for it."""
-    original = torch.autograd.backward
+    owners, name = autograd_engine()
+    original = getattr(owners[0], name)
 
     def backward(*args: Any, **kwargs: Any) -> None:
         thread = threading.Thread(target=original, args=args, kwargs=kwargs)
         thread.start()
         thread.join()
 
-    torch.autograd.backward = backward
+    for owner in owners:
+        setattr(owner, name, backward)
     try:
         train(directory, replicated, LATE_NS)
     finally:
-        torch.autograd.backward = original
+        for owner in owners:
+            setattr(owner, name, original)
 
 
 def test_ddp_stalls_for_a_late_rank_with_backward_on_any_thread(two_ranks: Pool, tmp_path: Path) -> None:

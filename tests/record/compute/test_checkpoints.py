@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -82,3 +83,20 @@ def test_a_save_by_safetensors_is_one_stall_under_any_name(tmp_path: Path) -> No
     (rank,) = read_run(tmp_path / "run").ranks
     assert stalls(rank) == ["save checkpoint", "save checkpoint", "load checkpoint"]
     assert safetensors.torch.save_file is early
+
+
+class AnswersEverything(dict[str, Any]):
+    """State that makes what it is asked for, as some configurations do."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.setdefault(name, AnswersEverything())
+
+
+def test_what_a_load_returns_is_not_looked_at(tmp_path: Path) -> None:
+    torch.save(AnswersEverything(seed=1), tmp_path / "state.pt")
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        loaded = torch.load(tmp_path / "state.pt", weights_only=False)
+    assert loaded == {"seed": 1}

@@ -1,5 +1,6 @@
 """Counted FLOPs against torch's own counter and against formulas; counting changes nothing."""
 
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -433,3 +434,28 @@ def test_counting_keeps_the_training_bit_identical(tmp_path: Path) -> None:
     assert trained(tmp_path / "run") == trained(None)
     (rank,) = read_run(tmp_path / "run").ranks
     assert Kind.FLOPS in rank.thread("main")["kind"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace.*:DeprecationWarning")
+def test_a_trace_of_torch_jit_in_a_counted_step_is_as_without_a_run(tmp_path: Path) -> None:
+    """Questions for shapes would be nodes of its graph, and numbers made of them would be warned about."""
+
+    def train() -> list[str]:
+        model, graphs = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            graphs.append(str(torch.jit.trace(model, torch.ones(2, 4)).graph))
+        return graphs
+
+    bare = train()
+    with traincope.run(tmp_path / "run", budget=None):
+        recorded = train()
+    assert [_numbered(graph) for graph in recorded] == [_numbered(graph) for graph in bare]
+
+
+def _numbered(graph: str) -> str:
+    """A graph without the numbers of its classes, which rise in a process."""
+    return re.sub(r"___torch_mangle_\d+\.", "", graph)

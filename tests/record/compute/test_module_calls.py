@@ -105,3 +105,47 @@ def test_modules_can_be_nested_as_deep_as_without_a_run(tmp_path: Path, level: i
             run.step()
             model(torch.ones(2, 4)).sum().backward()
             assert deepest(hooked=hooked) == bare
+
+
+class Answering(dict[str, Any]):
+    """A batch, or an output, that makes what it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.setdefault(name, Answering())
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4))
+
+    def forward(self, batch: Answering) -> Answering:
+        return Answering(x=dict.get(batch, "x") @ self.weight)
+
+
+class TwoBlocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, batch: Answering) -> list[Answering]:
+        return [block(batch) for block in self.blocks]
+
+
+def test_batches_and_outputs_that_are_no_tensors_are_asked_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also not in the second step, whose FLOPs are counted."""
+    model, batch, seen = TwoBlocks(), Answering(x=torch.ones(2, 4)), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with traincope.run(tmp_path / "run", level=2, trace_non_finite=True):
+        for _ in range(4):
+            outputs = model(batch)
+            torch.cat([dict.get(output, "x") for output in outputs]).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen += [list(each) for each in (batch, *outputs)]
+    assert seen == [["x"]] * 12
+    assert caplog.text == ""

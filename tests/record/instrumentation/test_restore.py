@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import autograd
@@ -130,12 +131,47 @@ def test_collectives_work_after_a_run(two_ranks: Pool, tmp_path: Path) -> None:
 
 def test_replaced_functions_of_torch_can_be_pickled(tmp_path: Path) -> None:
     """A process pool that must call `torch.save` finds torch's own function."""
-    modules = (torch, torch.nn.utils, clip_grad, autograd, checkpoint, state_dict_saver, state_dict_loader)
+    modules = (torch, torch.nn.utils, autograd, autograd.graph, checkpoint, state_dict_saver, state_dict_loader)
     before = {id(module): dict(vars(module)) for module in modules}
     pickled = []
     with traincope.run(tmp_path / "run", level=2):
         for module in modules:
             replaced = [(k, v) for k, v in vars(module).items() if before[id(module)].get(k) is not v]
             pickled += [(module, name, pickle.dumps(value)) for name, value in replaced]
-    assert {"save", "load", "clip_grad_norm_", "backward", "async_save"} <= {name for _, name, _ in pickled}
+    assert {"save", "load", "clip_grad_norm_", "_engine_run_backward", "async_save"} <= {name for _, name, _ in pickled}
     assert all(pickle.loads(text) is getattr(module, name) for module, name, text in pickled)
+
+
+def test_a_function_that_was_imported_before_the_run_can_be_pickled_in_it(tmp_path: Path) -> None:
+    """A training keeps it in its settings, which go into its checkpoints."""
+    early = (torch.nn.utils.clip_grad_norm_, torch.save, torch.load, autograd.grad, autograd.backward)
+    with traincope.run(tmp_path / "run"):
+        assert torch.nn.utils.clip_grad_norm_ is not early[0]
+        assert pickle.loads(pickle.dumps(early)) == early
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_functions_of_autograd_that_others_know_by_identity_stay(tmp_path: Path) -> None:
+    """TorchScript compiles these to its operators. A force field trains on the gradient of its energy."""
+
+    def force(x: torch.Tensor) -> torch.Tensor:
+        gradient = torch.autograd.grad([(x * x).sum()], [x])[0]
+        assert gradient is not None
+        return gradient
+
+    with traincope.run(tmp_path / "run"):
+        scripted = torch.jit.script(force)
+        assert scripted(torch.ones(2, requires_grad=True)).tolist() == [2.0, 2.0]
+        assert pickle.loads(pickle.dumps(autograd.grad)) is autograd.grad
+
+
+def test_a_default_that_the_training_changes_is_the_original_s(tmp_path: Path) -> None:
+    path, defaults = tmp_path / "a.pt", dict(torch.load.__kwdefaults__)
+    torch.save({"function": test_a_default_that_the_training_changes_is_the_original_s}, path)
+    try:
+        with traincope.run(tmp_path / "run"):
+            assert torch.save.__defaults__ is inspect.unwrap(torch.save).__defaults__
+            torch.load.__kwdefaults__["weights_only"] = False
+            assert list(torch.load(path)) == ["function"]
+    finally:
+        torch.load.__kwdefaults__.update(defaults)

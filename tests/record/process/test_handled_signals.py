@@ -109,3 +109,21 @@ def test_a_forked_child_handles_its_signals_alone(tmp_path: Path) -> None:
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert handled(tmp_path / "run") == []
+
+
+def test_a_handler_that_an_earlier_name_returned_can_be_set_again(tmp_path: Path) -> None:
+    """`from signal import signal` before the run: it returns what is observed."""
+    taken: list[int] = []
+    set_early = signal.signal
+    first, second = lambda number, _: taken.append(number), lambda *_: None
+    set_early(ASKED, first)
+    with traincope.run(tmp_path / "run") as run:
+        run.step()
+        returned = set_early(ASKED, second)
+        assert returned == first
+        assert signal.signal(ASKED, returned) is second
+        assert signal.getsignal(ASKED) is first
+        os.kill(os.getpid(), ASKED)
+    assert set_early(ASKED, second) is first
+    assert taken == [ASKED]
+    assert handled(tmp_path / "run") == [(0, "SIGUSR1")]

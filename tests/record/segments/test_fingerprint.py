@@ -1,13 +1,14 @@
 """Fingerprints of batches: equal for equal batches, different for a change that is read, and no operator of torch."""
 
 from collections import UserDict
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from traincope.record.segments.fingerprint import Unread, fingerprint
+from traincope.record.segments.fingerprint import MAX_PARTS, Unread, _tensors, fingerprint
 
 
 def test_equal_batches_have_equal_fingerprints_in_every_process() -> None:
@@ -51,3 +52,38 @@ def test_no_mode_of_the_training_sees_the_reading() -> None:
         found = fingerprint(batch)
     assert found == fingerprint(batch)
     assert not seen
+
+
+def test_no_code_of_the_batch_runs() -> None:
+    ran: list[str] = []
+
+    class Lazy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            ran.append("class")
+            return list
+
+    class Loading(list[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            ran.append("iter")
+            return super().__iter__()
+
+    batch = torch.ones(4)
+    assert fingerprint([Lazy(), Loading([batch])]) == fingerprint(batch)
+    assert ran == []
+
+
+def test_a_batch_of_many_numbers_is_not_read_through() -> None:
+    rows = [list(range(1000)) for _ in range(1000)]
+    assert fingerprint([*rows, torch.ones(4)]) is Unread.WITHOUT_TENSORS
+    looks = iter(range(MAX_PARTS))
+    assert 0 < len(list(_tensors(rows, int, depth=0, looks=looks))) < MAX_PARTS
+    assert next(looks, None) is None
+
+
+@pytest.mark.parametrize("begin", [0, 5])
+def test_a_tensor_whose_memory_was_freed_is_left_out(begin: int) -> None:
+    freed = torch.ones(1000)[begin:]
+    freed.untyped_storage().resize_(0)
+    assert fingerprint(freed) is Unread.WITHOUT_TENSORS
+    assert fingerprint([freed, torch.ones(4)]) == fingerprint(torch.ones(4))

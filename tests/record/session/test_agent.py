@@ -32,6 +32,26 @@ with traincope.run(sys.argv[1]) as run:
     except ChildProcessError:
         print("no child")
 """
+WATCHES_ITS_CHILDREN = """
+import os, signal, sys, threading
+import traincope
+signals, ended = [], []
+signal.signal(signal.SIGCHLD, lambda *_: signals.append("signal"))
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    os.close(writing)
+    os.read(reading, 1)
+    os._exit(0)
+waiting = threading.Thread(target=lambda: ended.append(os.waitpid(-1, 0)[0]))
+waiting.start()
+with traincope.run(sys.argv[1]) as run:
+    for _ in range(3):
+        run.step()
+os.close(writing)
+waiting.join()
+print(len(signals), "signal,", "its own child" if ended == [child] else ended)
+"""
 
 
 def run_script(out: Path, script: str = NO_CHILD, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -51,6 +71,12 @@ def test_the_agent_is_not_a_child_of_the_training(tmp_path: Path) -> None:
     until(lambda: (tmp_path / "run/attempt-000/rank-00000/rows.jsonl").exists(), "its rows")
     until(lambda: not agents_of(tmp_path / "run"), "its end")
     assert not lock_of(tmp_path / "run").exists()
+
+
+def test_a_training_that_looks_after_its_children_sees_no_other_one(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "run", WATCHES_ITS_CHILDREN)
+    assert (ended.stdout, ended.stderr) == ("1 signal, its own child\n", "")
+    until(lambda: (tmp_path / "run/attempt-000/rank-00000/rows.jsonl").exists(), "rows of its agent")
 
 
 def test_training_continues_if_no_process_can_be_started(

@@ -17,6 +17,8 @@ from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.slots import Slot, add_flag
 from traincope.record.session.recorder import Recorder
 
+ASYNCHRONOUS = "async_save"
+
 
 class _Depth(threading.local):
     inside = False
@@ -34,8 +36,8 @@ class Checkpoints:
         self._depth = _Depth()
         self._late = (
             WhenImported("torch", self._patch("save", "load")),
-            WhenImported("torch.distributed.checkpoint", self._patch("save", "load", "async_save")),
-            WhenImported("torch.distributed.checkpoint.state_dict_saver", self._patch("save", "async_save")),
+            WhenImported("torch.distributed.checkpoint", self._patch("save", "load", ASYNCHRONOUS)),
+            WhenImported("torch.distributed.checkpoint.state_dict_saver", self._patch("save", ASYNCHRONOUS)),
             WhenImported("torch.distributed.checkpoint.state_dict_loader", self._patch("load")),
             WhenImported("safetensors.torch", self._patch(save_file="save", serialize_file="save", load_file="load")),
         )
@@ -57,16 +59,16 @@ class Checkpoints:
         def patch(module: ModuleType) -> None:
             for name, action in (*zip(names, names, strict=True), *actions.items()):
                 if hasattr(module, name):
-                    self._patches.replace(module, name, self._recorded(getattr(module, name), f"{action} checkpoint"))
+                    self._patches.replace(module, name, self._recorded(getattr(module, name), action))
 
         return patch
 
-    def _recorded(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _recorded(self, original: Callable[..., Any], action: str) -> Callable[..., Any]:
         recorder, phases, depth, follow = self._recorder, self._phases, self._depth, guard(self._follow)
 
         @guard
         def begin() -> Slot:
-            return phases.begin(Phase.CHECKPOINT_STALL, recorder.names.intern(name))
+            return phases.begin(Phase.CHECKPOINT_STALL, recorder.names.intern(f"{action} checkpoint"))
 
         @guard
         def finish(slot: Slot, raised: bool) -> None:
@@ -86,7 +88,8 @@ class Checkpoints:
                 depth.inside = False
                 if slot is not None:
                     finish(slot, raised)
-            follow(result)
+            if action == ASYNCHRONOUS:  # what a load returns is the training's, and may answer any question
+                follow(result)
             return result
 
         return stalled

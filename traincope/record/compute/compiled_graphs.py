@@ -10,7 +10,6 @@ visible.
 """
 
 import functools
-import inspect
 import re
 import threading
 from collections import Counter
@@ -301,7 +300,6 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    gradients = inspect.unwrap(torch.autograd.grad)  # hooks on it would see a backward of the training
     torch.autocast_increment_nesting()
     if any(not _is_plain(arg) for arg in args if isinstance(arg, torch.Tensor)):
         return GraphCost(problem="its arguments are DTensors or other subclasses of tensors")
@@ -320,7 +318,7 @@ def _count(interpreter: Any, args: tuple[Any, ...], autocast: dict[str, Any], gr
         if ends and begins:
             # Autograd's own thread of a GPU may be the one that waits for us.
             with _counter(lambda: backward, problems), torch.autograd.set_multithreading_enabled(False):
-                gradients(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
+                torch.autograd.grad(ends, begins, [torch.empty_like(each) for each in ends], allow_unused=True)
     return GraphCost(
         forward=_with_causal(forward, interpreter.causal),
         without_gradients=_with_causal(without_gradients, interpreter.causal),

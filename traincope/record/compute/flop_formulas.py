@@ -212,8 +212,7 @@ def implied_flops(module: Any, activation: Any) -> int:
     """
     if type(module).__name__ in ("LayerNorm", "RMSNorm"):
         return 0
-    floating = hasattr(activation, "is_floating_point") and activation.is_floating_point() and activation.dim() > 0
-    if not floating:
+    if not (_is_tensor(activation) and activation.is_floating_point() and activation.dim() > 0):
         return 0
     convolves, shape = hasattr(module, "kernel_size"), activation.shape
     matrices = (
@@ -230,11 +229,18 @@ def linear_flops(module: Any, activation: Any, result: Any) -> int:
     Zero for any other module: then its matrices do not determine its products.
     """
     matrices = [each for each in module._parameters.values() if each is not None and each.dim() > 1]
-    if len(matrices) != 1 or matrices[0].dim() != 2 or not hasattr(result, "shape"):
+    if len(matrices) != 1 or matrices[0].dim() != 2 or not _is_tensor(result):
         return 0
     columns, rows = matrices[0].shape
     fits = activation.shape[-1] == rows and tuple(result.shape) == (*activation.shape[:-1], columns)
     return 2 * prod(activation.shape) * int(columns) if fits else 0
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether a module's argument or result is a tensor, without a question that another object could answer."""
+    from torch import Tensor
+
+    return issubclass(type(value), Tensor)
 
 
 def dtype_name(dtype: Any) -> str:

@@ -48,6 +48,7 @@ from traincope.record.instrumentation.dispatcher import KEY, Interposed, Kernel
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import (
+    autograd_engine,
     graph_task_reader,
     has_compiled_autograd,
     hide_from_compiler,
@@ -69,8 +70,8 @@ MAX_INTERVAL = 512
 MAX_DEPTH = 64
 """Modules around a product. Our kernels run on top of them, and must not be what reaches Python's recursion limit."""
 
-CREATE_GRAPH_AT = {"backward": 3, "grad": 4}
-"""Function of `torch.autograd` -> position of its argument `create_graph`."""
+CREATE_GRAPH_AT = 3
+"""Position of the argument `create_graph` of autograd's engine."""
 
 ON = "on"
 BY_GRAPHS = f"{ON}, compiled code by the graphs that torch.compile captured"
@@ -145,6 +146,7 @@ class Flops:
 
         keys_below(KEY)  # fails here, not in every counted step, if this torch lacks the dispatch below our kernels
         self._graph_task, self._grad_enabled = graph_task_reader(), torch.is_grad_enabled
+        self._is_tracing = torch.jit.is_tracing  # type: ignore[attr-defined]  # not in __all__
         self._on = True
         self._decide = guard(self._start_or_stop)
         self._enter, self._leave = guard(self._enter_module), guard(self._leave_module)
@@ -334,8 +336,11 @@ class Flops:
             self._count(phase, work, dtype, flops, square)
 
     def _phase(self) -> Phase | None:
-        """Return the phase of the calling thread's products. None outside training (a rollout, an evaluation)."""
-        if self._active_recorder.threads.parts:
+        """Return the phase of the calling thread's products. None outside training (a rollout, an evaluation).
+
+        None too while torch.jit traces: it would write the questions for shapes into its graph.
+        """
+        if self._active_recorder.threads.parts or self._is_tracing():
             return None
         if self._graph_task() != NO_GRAPH_TASK:
             return Phase.RECOMPUTE if self._thread.recomputing or self._is_recomputed() else Phase.BACKWARD
@@ -488,19 +493,19 @@ class Flops:
         node.register_hook(guard(ended))
 
     def _patch_backward(self) -> None:
-        from torch import autograd
+        owners, name = autograd_engine()
+        backward = self._tracking_order(getattr(owners[0], name))
+        for owner in owners:
+            self._patches.replace(owner, name, backward)
 
-        for name, place in CREATE_GRAPH_AT.items():
-            self._patches.replace(autograd, name, self._tracking_order(getattr(autograd, name), place))
-
-    def _tracking_order(self, original: Callable[..., Any], place: int) -> Callable[..., Any]:
+    def _tracking_order(self, original: Callable[..., Any]) -> Callable[..., Any]:
         from torch.compiler import is_compiling
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
-            second_order = bool(args[place] if len(args) > place else kwargs.get("create_graph"))
+            second_order = len(args) > CREATE_GRAPH_AT and bool(args[CREATE_GRAPH_AT])
             self._second_order += second_order
             try:
                 return original(*args, **kwargs)

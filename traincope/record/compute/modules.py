@@ -2,7 +2,8 @@
 
 The blocks are detected: the children of the outermost containers that hold several modules of one class (the layers of
 a transformer). Alternatively the caller gives a depth. Nothing is attached to the modules themselves, because it would
-be copied and saved with them. A block's backward is seen by a hook on its output tensor.
+be copied and saved with them. A block's backward is seen by a hook on autograd's node behind its output: one on the
+tensor would be missing where the training saves it, and torch would warn.
 """
 
 import weakref
@@ -89,17 +90,17 @@ class Modules:
         number = self._blocks[id(module)][1]
         self._open.pop(number, None)
         with without_functions():
-            tensor = _first_tensor(result)
+            tensor = first_tensor(result)
             if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.register_hook(self._reached(number))
+                tensor.grad_fn.register_prehook(self._reached(number))
 
     def _reached(self, number: int) -> Callable[[Any], None]:
-        """Return a hook for the gradient of a block's output: its backward begins, and that of the next block has
+        """Return a hook for the gradients of a block's output: its backward begins, and that of the next block has
         ended.
         """
 
         @guard
-        def reached(_gradient: Any) -> None:
+        def reached(_gradients: Any) -> None:
             if self._recorder.detailed:
                 self._end_backward()
                 self._backward = self._recorder.writer().begin(Kind.SPAN, Phase.BACKWARD, number)
@@ -136,8 +137,13 @@ def find_at(root: Any, *, depth: int) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _first_tensor(result: Any) -> Any:
-    """Return the tensor that a block returns, or the first tensor in its result."""
-    while isinstance(result, (list, tuple)) and result:
+def first_tensor(result: Any) -> Any:
+    """Return the tensor that a module returns, or the first object of a list or tuple if it is one; otherwise None.
+
+    Other objects are not asked what they are: some make whatever they are asked for.
+    """
+    from torch import Tensor
+
+    while issubclass(type(result), (list, tuple)) and result:
         result = result[0]
-    return result if hasattr(result, "register_hook") else None
+    return result if issubclass(type(result), Tensor) else None

@@ -18,6 +18,7 @@ from traincope.record.compute.memory.used import Used
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import (
+    autograd_engine,
     graph_task_reader,
     import_for_profiler,
     is_plain_module_call,
@@ -347,13 +348,13 @@ class Phases:
             listener(phase)
 
     def _patch_backward(self) -> None:
-        from torch import autograd
+        """Replace what `torch.autograd.backward` and `grad` call: TorchScript and others know these by identity."""
+        owners, name = autograd_engine()
+        backward = self._backward(getattr(owners[0], name))
+        for owner in owners:
+            self._patches.replace(owner, name, backward)
 
-        for name, parameter in (("backward", "tensors"), ("grad", "outputs")):
-            self._patches.replace(autograd, name, self._backward(getattr(autograd, name), parameter))
-
-    def _backward(self, original: Callable[..., Any], parameter: str) -> Callable[..., Any]:
-        """`parameter`: the name of the first, the tensors from which the backward begins."""
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         from torch.compiler import is_compiling
 
         thread, recorder = self._thread, self._recorder
@@ -361,14 +362,13 @@ class Phases:
         finish = guard(self._end_backward, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
+        def backward(outputs: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or thread.backward or not recorder.active:
-                return original(*args, **kwargs)
-            outputs = args[0] if args else kwargs.get(parameter)
+                return original(outputs, *args, **kwargs)
             slot, outer, raised = begin(outputs), thread.forward, True
             thread.backward, thread.forward = 1, 0
             try:
-                result = original(*args, **kwargs)
+                result = original(outputs, *args, **kwargs)
                 raised = False
                 return result
             finally:
@@ -475,13 +475,12 @@ class Phases:
                 self._recorder.update_ended()
 
     def _patch_gradient_functions(self) -> None:
+        """Replace them where trainings find them. In the module that defines one, pickle finds one taken before."""
         from torch.nn import utils
-        from torch.nn.utils import clip_grad
 
         for name in GRADIENT_FUNCTIONS:
-            for module in (utils, clip_grad):
-                if hasattr(module, name):
-                    self._patches.replace(module, name, self._as_optimizer_phase(getattr(module, name), name))
+            if hasattr(utils, name):
+                self._patches.replace(utils, name, self._as_optimizer_phase(getattr(utils, name), name))
 
     def _as_optimizer_phase(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         from torch.compiler import is_compiling

@@ -37,6 +37,8 @@ class Patches:
             hide_from_compiler(replacement, calls_too=False)
         if isinstance(owner, ModuleType) and isinstance(replacement, FunctionType):
             _rename(replacement, module=owner.__name__, name=name)
+        if isinstance(original, FunctionType) and isinstance(replacement, FunctionType):
+            _share_defaults(replacement, original)
         setattr(owner, name, replacement)
         self._patches.append(_Patch(owner, name, original, replacement))
 
@@ -76,3 +78,14 @@ def _rename(replacement: FunctionType, *, module: str, name: str) -> None:
     there.
     """
     replacement.__module__, replacement.__qualname__ = module, name
+
+
+def _share_defaults(replacement: FunctionType, original: FunctionType) -> None:
+    """Show the original's defaults. A training may change one, e.g. `torch.load.__kwdefaults__["weights_only"]`.
+
+    Python never uses them here: the replacement takes any arguments. With a parameter of its own, defaults beyond its
+    number would be read from elsewhere.
+    """
+    replacement.__kwdefaults__ = original.__kwdefaults__
+    if not replacement.__code__.co_argcount:
+        replacement.__defaults__ = original.__defaults__

@@ -214,6 +214,18 @@ def graph_task_reader() -> Any:
     return torch._C._current_graph_task_id
 
 
+def autograd_engine() -> tuple[tuple[Any, ...], str]:
+    """Return the modules and the name of the function by which all of torch in Python runs autograd's engine.
+
+    Its first arguments are the outputs, their gradients, `retain_graph` and `create_graph`, by position.
+    """
+    from torch import autograd
+    from torch.autograd import graph
+
+    graph._engine_run_backward  # noqa: B018 - raises if it is missing
+    return (graph, autograd), "_engine_run_backward"
+
+
 def is_plain_module_call(function: Any) -> bool:
     """Return whether `torch.nn.Module.__call__` only chooses between a module's compiled call and its plain one.
 
@@ -250,6 +262,13 @@ def weight_of(node: Any) -> Any:
 def version_of(tensor: Any) -> int:
     """Return torch's count of a tensor's changes in place. A change by `.data` does not count."""
     return int(tensor._version)
+
+
+def has_storage(tensor: Any) -> bool:
+    """Return whether a tensor has memory of its own. The wrappers of `torch.func` have none."""
+    import torch
+
+    return bool(torch._C._has_storage(tensor))
 
 
 def raw_stream_reader() -> Any:

@@ -95,7 +95,7 @@ class WeightVersions:
             return Update.CERTAIN if judged else Update.NONE
         if not all(noted.got_gradient and _gradient_of(weight) != noted.gradient for noted, weight in unchanged):
             return Update.NONE
-        all_dropped = all(weight.grad is None for _, weight in unchanged)
+        all_dropped = all(_gradient_of(weight) is None for _, weight in unchanged)
         if len(unchanged) == len(judged) and (self._shows_versions or not all_dropped):
             return Update.NONE
         accumulates = self._backwards > 1
@@ -104,7 +104,7 @@ class WeightVersions:
 
 def _gradient_of(weight: Any) -> tuple[int, int] | None:
     """Return what differs once a weight's gradient was replaced or changed in place."""
-    gradient = weight.grad
+    gradient = weight.grad if weight.is_leaf else None  # torch warns about any other tensor's
     if gradient is None:
         return None
     return id(gradient), 0 if gradient.is_inference() else version_of(gradient)

@@ -47,8 +47,9 @@ class HandledSignals:
 
         @functools.wraps(signal.signal)
         def setting(signalnum: Any, handler: Any) -> Any:
-            observed = callable(handler) and signalnum in WATCHED
-            return _training_handler(self._set(signalnum, _Observed(handler, note) if observed else handler))
+            own = _training_handler(handler)  # early names of `signal.signal` return what is observed
+            observed = callable(own) and signalnum in WATCHED
+            return _training_handler(self._set(signalnum, _Observed(own, note) if observed else own))
 
         @functools.wraps(signal.getsignal)
         def getting(signalnum: Any) -> Any:
@@ -83,7 +84,7 @@ class HandledSignals:
 
 
 class _Observed:
-    """A handler of the training, and the note of its call."""
+    """A handler of the training, and the note of its call. It equals the handler."""
 
     __slots__ = ("handler", "note")
 
@@ -93,6 +94,12 @@ class _Observed:
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         self.note(number)
         return self.handler(number, frame)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.handler == _training_handler(other))
+
+    def __hash__(self) -> int:
+        return hash(self.handler)
 
 
 def _training_handler(handler: Any) -> Any:

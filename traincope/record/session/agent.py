@@ -1,9 +1,9 @@
 """Start of the node's agent: a fresh interpreter that is independent of this process.
 
-A shell in between ends at once, so that the agent is not a child of this process: a launcher that waits for all
-children of a training would wait for it. Before, it forks a shell that waits for the agent and ends after it: the
-supervisor, whose descendants may read the ranks (`process.outside_reader`). The agent has a session of its own, so that
-a signal to the training's process group does not end it.
+The agent is not a child of this process: a launcher that waits for all children of a training would wait for it. Its
+parent is a shell that waits for it and ends after it: the supervisor, whose descendants may read the ranks
+(`process.outside_reader`). Both have a session of their own, so that a signal to the training's process group does not
+end them.
 """
 
 import json
@@ -11,12 +11,13 @@ import logging
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from traincope.errors import RunDirectoryError
 from traincope.private_files import held, open_regular
 from traincope.record.instrumentation.asynchronous import suppressed
+from traincope.record.instrumentation.own_children import start_program
 from traincope.record.session.identity import this_host
 from traincope.record.session.options import OFF, OFF_SWITCH, SHIP_VARIABLE
 from traincope.record.session.rendezvous import Place
@@ -29,11 +30,12 @@ from traincope.store.places.ship_notes import NAMED_VARIABLE, is_shipped, ship_w
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
-SHELL = ("/bin/sh", "-c", 'lock=$1; shift; { "$@"; :; } & echo $! >"$lock"', "sh")
-"""It writes the supervisor's process id into the lock file. `:` keeps the supervisor from becoming the agent."""
+SHELL = ("/bin/sh", "-c", '"$@"; :', "sh")
+"""The supervisor. `:` keeps it from becoming the agent."""
 PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from traincope.cli.commands.agent import main; main()"
 """traincope comes last on the path: files next to it must not hide modules of the interpreter."""
-SHELL_SECONDS = 5.0
+LOCK, KEY = 3, 4
+"""The agent's descriptors."""
 RANKS_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
 
 
@@ -45,21 +47,19 @@ def start_agent(place: Place, disk_budget_bytes: int, ship: str | None = None) -
     lock = take_lock(_lock_path(place))
     if lock is not None:
         with held(lock):  # until the agent has it
-            _launch(place, disk_budget_bytes, lock, ship=ship)
-        _identify_supervisor(_lock_path(place))
+            _write_supervisor(lock, _launch(place, disk_budget_bytes, lock, ship=ship))
 
 
 def _lock_path(place: Place) -> Path:
     return lock_path(job_name(place.run, attempt=place.attempt))
 
 
-def _identify_supervisor(lock: Path) -> None:
-    """Replace the supervisor's number by its identity, which no later process and no other container shares."""
-    with suppress(FileNotFoundError):  # the agent has ended
-        supervisor = Process.of(int(lock.read_text()))
-        if supervisor is not None:
-            with lock.open("r+") as file:
-                file.write(json.dumps(supervisor.as_json()))
+def _write_supervisor(lock: int, number: int) -> None:
+    """Write the supervisor's identity, which no later process and no other container shares, into the lock file."""
+    supervisor = Process.of(number)
+    if supervisor is not None:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(supervisor.as_json()).encode(), 0)
 
 
 def supervisor_of(place: Place) -> Process | None:
@@ -69,34 +69,24 @@ def supervisor_of(place: Place) -> Process | None:
     return None
 
 
-def _launch(place: Place, disk_budget_bytes: int, lock: int, *, ship: str | None) -> None:
+def _launch(place: Place, disk_budget_bytes: int, lock: int, *, ship: str | None) -> int:
+    """Return the supervisor's process id."""
     command = [
-        *(*SHELL, str(_lock_path(place)), sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
-        *(str(place.run), "--attempt", str(place.attempt), "--lock", str(lock)),
+        *(*SHELL, sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[3])),
+        *(str(place.run), "--attempt", str(place.attempt), "--lock", str(LOCK)),
         *("--disk-budget", str(disk_budget_bytes), *_local_ranks()),
     ]
     environment = _environment(place, ship=ship)
-    if place.key is None:
-        _spawn(command, place, descriptors=(lock,), environment=environment)
-        return
-    with held(_pipe_with(place.key)) as key:
-        _spawn([*command, "--key", str(key)], place, descriptors=(lock, key), environment=environment)
-
-
-def _spawn(command: list[str], place: Place, *, descriptors: tuple[int, ...], environment: dict[str, str]) -> None:
-    import subprocess  # here, because most processes that import traincope start no agent
-
-    with held(open_regular(place.directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)) as log:
-        shell = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            pass_fds=descriptors,
-            start_new_session=True,
+    with ExitStack() as opened:
+        nothing = opened.enter_context(held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)))
+        log = opened.enter_context(
+            held(open_regular(place.directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
         )
-        shell.wait(SHELL_SECONDS)
+        descriptors = {0: nothing, 1: log, 2: log, LOCK: lock}
+        if place.key is not None:
+            descriptors[KEY] = opened.enter_context(held(_pipe_with(place.key)))
+            command += ["--key", str(KEY)]
+        return start_program(command, environment=environment, descriptors=descriptors)
 
 
 def _pipe_with(key: str) -> int:

@@ -8,7 +8,6 @@ own client the job's threads would queue behind it. It is closed after the poll,
 import hashlib
 import json
 import os
-import secrets
 import sys
 import time
 from collections import Counter
@@ -162,7 +161,7 @@ class Rendezvous:
         places = [place for place in (run, self._named_run(name)) if place is not None]
         while any(attempt_directory(place, attempt).exists() for place in places):
             attempt += 1
-        return replace(self._claim(0, world_size, run_id, name, attempt), launch=secrets.token_hex(LAUNCH_BYTES))
+        return replace(self._claim(0, world_size, run_id, name, attempt), launch=os.urandom(LAUNCH_BYTES).hex())
 
     def _named_run(self, name: str) -> Path | None:
         """Return the run directory as the user knows it, if the records are elsewhere."""
@@ -193,7 +192,7 @@ class Rendezvous:
         """Put the choice into the store, and return it with the job's key. A store on disk gets no key."""
         try:
             store = rendezvous_store(timeout=STORE_TIMEOUT)
-            key = secrets.token_hex(KEY_BYTES) if self._witness and not is_on_disk(store) else None
+            key = os.urandom(KEY_BYTES).hex() if self._witness and not is_on_disk(store) else None
             choice = {
                 "id": place.run_id,
                 "name": place.name,

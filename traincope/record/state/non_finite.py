@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from traincope.events import FIRST_JUMP, FIRST_NOT_FINITE, NO_STEP
+from traincope.record.compute.modules import first_tensor
 from traincope.record.compute.phases import Phases
 from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
@@ -79,7 +80,7 @@ class NonFinite:
     def _look_at(self, module: Any, output: Any) -> None:
         if module not in self._names:
             self._learn()
-        name, tensor = self._names.setdefault(module, None), _first_tensor(output)
+        name, tensor = self._names.setdefault(module, None), first_tensor(output)
         if name is not None and tensor is not None and tensor.is_floating_point():
             self._note_value(name, OUTPUT, tensor)
             if tensor.requires_grad:
@@ -152,9 +153,3 @@ class NonFinite:
         if jump is not None:
             name, what = places[jump[0]]
             self._recorder.event(FIRST_JUMP, {"step": step, "place": name, "of": what, "times": jump[1]})
-
-
-def _first_tensor(output: Any) -> Any:
-    while isinstance(output, (list, tuple)) and output:
-        output = output[0]
-    return output if hasattr(output, "is_floating_point") else None

@@ -8,6 +8,7 @@ bears the cost of the imports here.
 import os
 import sys
 import time
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,9 +106,8 @@ class _Training:
         if above == TRAINS:
             _note("below")
             return True
-        try:
-            from traincope.startup.training import begin
-        except ImportError:
+        begin = _import_recorder()
+        if begin is None:
             _note("no-traincope", sys.executable or "")
             return True
         self._mark(TRAINS if has_group else PREPARES)
@@ -116,6 +116,56 @@ class _Training:
 
     def _mark(self, state: str) -> None:
         os.environ[ABOVE_VARIABLE] = f"{self._pid} {state}"
+
+
+def _import_recorder() -> "Callable[[Callable[[], None]], None] | None":
+    """Import what begins the recording; None if this interpreter has no traincope, or cannot import it.
+
+    The training may have imported a module of its own under a name of the standard library. What it raises itself
+    meanwhile, e.g. in a signal handler, passes.
+    """
+    finder = _StandardLibrary()
+    sys.meta_path.insert(0, finder)
+    try:
+        from traincope.startup.training import begin
+    except (ImportError, AttributeError, TypeError) as error:
+        if _is_from_a_handler(error):
+            raise
+        return None
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+    return begin
+
+
+class _StandardLibrary:
+    """Import hook that finds the standard library before files of the training that have such a name.
+
+    It acts on the thread that imports the recorder, which would otherwise run these files.
+    """
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+        folder = os.path.dirname(os.__file__)
+        self._places = [folder, os.path.join(folder, "lib-dynload")]
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
+        if path is not None or name not in sys.stdlib_module_names or get_ident() != self._thread:
+            return None
+        from importlib.machinery import PathFinder
+
+        return PathFinder.find_spec(name, self._places, target)
+
+
+def _is_from_a_handler(error: BaseException) -> bool:
+    """True if a function raised it that got the frame of its caller, as Python calls signal handlers."""
+    place = error.__traceback__
+    while place is not None:
+        caller = place.tb_frame.f_back
+        if caller is not None and any(value is caller for value in place.tb_frame.f_locals.values()):
+            return True
+        place = place.tb_next
+    return False
 
 
 def _state_above() -> str:

@@ -1,7 +1,7 @@
 """Names of new runs: short, readable, and each given once in a directory."""
 
+import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,7 +29,7 @@ def reserve_run(root: Path, script: str, *, for_store: bool = False) -> Path:
     `for_store`: the run is also copied to a place that it shares with runs of other directories, so its name gets a
     random part.
     """
-    for run in _candidates(root, script, part=f"-{secrets.token_hex(2)}" if for_store else ""):
+    for run in _candidates(root, script, part=f"-{os.urandom(2).hex()}" if for_store else ""):
         with suppress(FileExistsError):
             make_directory(run)
             return run

@@ -1,6 +1,7 @@
 """The file from which the memory of a process is read."""
 
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -50,3 +51,18 @@ def test_a_tensor_that_cannot_be_counted_costs_the_count_and_nothing_else(tmp_pa
     assert {use.measure for use in analysis.memory} == {"resident", "peak resident"}
     assert (analysis.memory_splits, len(timeline.ranks[0].steps)) == ((), 40)
     assert all(rank.total("forward") for rank in analysis.ledger.ranks)
+
+
+def test_tensors_in_place_of_parameters_are_not_asked_for_a_gradient(tmp_path: Path) -> None:
+    """Meta-learning puts the results of an update there. torch warns about their `grad`."""
+    learner, fast = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as given, traincope.run(tmp_path / "run"):
+        warnings.simplefilter("always")
+        for _ in range(3):
+            for name, parameter in learner.named_parameters():
+                fast._parameters[name] = parameter * 1.0  # type: ignore[assignment]
+            fast(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [str(warning.message) for warning in given] == []

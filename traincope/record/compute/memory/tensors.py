@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from traincope.record.compute.memory.used import Used
-from traincope.record.instrumentation.torch_private import fsdp_parameters, without_functions
+from traincope.record.instrumentation.torch_private import fsdp_parameters, has_storage, without_functions
 
 Sums = tuple[int, int, int, int]
 """Bytes of parameters, gradients, optimizer state and communication buffers: the order of `events.HELD`."""
@@ -48,7 +48,7 @@ class TensorBytes:
         """Bytes of the tensors' storages that are not in `seen`, by address, which they are added to."""
         total = 0
         for tensor in tensors:
-            for local in _local(tensor):
+            for local in filter(has_storage, _local(tensor)):
                 storage = local.untyped_storage()
                 if storage.device.type == self._device_type and (size := storage.nbytes()):
                     address = storage.data_ptr()
@@ -96,7 +96,8 @@ def _of_modules(modules: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in replaced:
                 parameters[id(parameter)] = parameter
-    gradients += [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
+    leaves = (parameter for parameter in parameters.values() if parameter.is_leaf)  # torch warns about others
+    gradients += [leaf.grad for leaf in leaves if leaf.grad is not None]
     return list(parameters.values()), gradients, list(gathered.values())
 
 
