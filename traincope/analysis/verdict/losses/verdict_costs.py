@@ -14,6 +14,7 @@ from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.slow_code import SampledWindow, sampled_steps
+from traincope.analysis.ledger.growing import growing
 from traincope.analysis.ledger.host_shortages import HostShortage, full_hosts, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
@@ -64,6 +65,10 @@ LAUNCH_BOUND = 0.5
 NO_PROBE = (
     "covered by no probe",
     "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
+)
+WHAT_GROWS = (
+    "Look for what becomes larger with every step: a metric of all that was seen so far, a list of results, a graph "
+    "that is kept. Reset it, or keep sums in its place."
 )
 BY_MARKS = (
     "work of the GPUs between the phases",
@@ -395,6 +400,11 @@ def _unattributed(timeline: Timeline, ledger: Ledger, late: Collection[int], *, 
         ranks = others.carriers(UNATTRIBUTED)
         most = max(others.ledgers, key=lambda rank: rank.known(UNATTRIBUTED)[0])
         shown = _stacks(timeline, most, UNATTRIBUTED) if why is NO_PROBE else ""
+        ns = most.terms[UNATTRIBUTED]
+        grows = None if ns is None or why is not NO_PROBE else growing(ns[most.counted])
+        if grows is not None:
+            shown += f"; it grows with the steps: {duration(grows.first_ns)} in the first tenth of them, "
+            shown += f"{duration(grows.last_ns)} in the last"
         yield (
             share,
             Finding(
@@ -402,6 +412,6 @@ def _unattributed(timeline: Timeline, ledger: Ledger, late: Collection[int], *, 
                 ranks=ranks,
                 confidence=MEDIUM,
                 evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}{shown}",
-                advice=why[1],
+                advice=why[1] if grows is None else WHAT_GROWS,
             ),
         )
