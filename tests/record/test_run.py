@@ -671,3 +671,12 @@ def test_arguments_of_any_name_reach_the_module(tmp_path: Path) -> None:
     with traincope.run(tmp_path / "run", level=2):
         assert Model()(module=2.0, mesh=3.0, args=5.0).item() == 30.0
         dist.DeviceMesh(device_type="cpu", mesh=[0], _init_backend=False)
+
+
+def test_a_directory_whose_name_is_no_text_is_recorded_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its bytes may be of another encoding than this process's."""
+    directory = tmp_path / os.fsdecode(b"l\xe4uft")
+    with traincope.run(directory) as run:
+        run.step()
+    (rank,) = read_run(directory).ranks
+    assert (rank.info.ending, caplog.text) == ("clean", "")

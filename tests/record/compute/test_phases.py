@@ -3,9 +3,12 @@
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
+import torch
 from torch import nn, ones
+from torch.utils.data import DataLoader
 
 import traincope
 from traincope.record.compute.phases import Phases
@@ -56,3 +59,17 @@ def test_another_thread_counts_from_its_first_call_of_a_module_until_its_end(tmp
 def test_the_garbage_collector_cannot_block_the_look_at_other_threads() -> None:
     ended = subprocess.run([sys.executable, "-c", COLLECTING], check=False, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_nothing_of_the_recorder_is_called_when_an_object_of_the_training_goes(tmp_path: Path) -> None:
+    """Python drops what a signal handler raises in such a call, and the training would never see it."""
+    model, batches = nn.Linear(2, 1), iter(DataLoader(torch.ones(8, 2), batch_size=1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with traincope.run(tmp_path / "run", level=2, budget=None):
+        for _ in range(3):
+            model(next(batches)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        references = [each for owner in (model, batches, optimizer) for each in weakref.getweakrefs(owner)]
+        assert len(references) >= 3
+        assert [each.__callback__ for each in references if each.__callback__ is not None] == []

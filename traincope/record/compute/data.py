@@ -4,7 +4,6 @@ import functools
 from itertools import count
 from time import monotonic_ns
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from traincope.events import (
     BATCH_READ,
@@ -46,7 +45,6 @@ class DataLoading:
             recorder.before_work()
             return phases.begin(data_wait, here if getattr(iterator, "_num_workers", None) == 0 else by_workers)
 
-        iterators: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
         new_iterator, next_batch = count(1), count()
 
         def note_batch(iterator: Any, batch: Any) -> None:
@@ -57,10 +55,10 @@ class DataLoading:
             write(iterator, BATCHES_END, 0)
 
         def write(iterator: Any, name: str, value: int) -> None:
-            of_iterator = iterators.get(iterator)
+            of_iterator = phases.loaders.get(iterator)
             if of_iterator is None:
-                phases.loaders.add(iterator)
-                of_iterator = iterators[iterator] = next(new_iterator), _traits(iterator)
+                of_iterator = next(new_iterator), _traits(iterator)
+                phases.loaders.add(iterator, of_iterator)
             number, tag = of_iterator
             now = monotonic_ns()
             recorder.writer().write(

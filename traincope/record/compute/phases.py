@@ -127,7 +127,7 @@ class Phases:
         """The latest phase, if an exception left it; Phase.NONE if it ended well."""
         self.modules, self.optimizers = Used(), Used()
         """Root modules that were called, and optimizers that stepped."""
-        self.loaders: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.loaders = Used()
         """Iterators of DataLoaders that gave a batch."""
         self.module_calls: tuple[ModuleCalls, ...] = ()
         """Observers of every module's call."""

@@ -90,7 +90,7 @@ class Rendezvous:
         self._witness = witness
         self._for_store = for_store
         base = str(named or out or root)
-        of_base = hashlib.sha1(base.encode()).hexdigest()[:12]
+        of_base = hashlib.sha1(os.fsencode(base)).hexdigest()[:12]
         self._key = f"traincope/{of_base}/{identity.store_restarts}/{_runs_begun[base]}"
         _runs_begun[base] += 1
         self._num_polls = 0
