@@ -75,6 +75,12 @@ for command in (["/nowhere/sh"], ["/bin/true"]):
     assert ended.stdout == "no child\nno child\n"
 
 
+def test_an_interpreter_that_checks_its_stack_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    with pytest.raises(OSError, match="from Python 3.14"):
+        start_program(["/bin/true"], environment={}, descriptors={})
+
+
 def test_threads_collections_and_signals_go_on_meanwhile() -> None:
     """Many starts while other threads allocate, collect garbage and get signals: nothing is lost, nothing hangs."""
     script = Path(__file__).with_name("many_starts.py")

@@ -8,12 +8,14 @@ nothing of the training may run in it.
 """
 
 import ctypes
+import errno
 import fcntl
 import gc
 import mmap
 import operator
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -27,6 +29,8 @@ CLONE_VM, CLONE_VFORK, CLONE_PARENT_SETTID = 0x100, 0x4000, 0x100000
 WAIT_FOR_ALL_KINDS = 0x40000000
 """Flags of clone(2), and one of waitid(2), that Python lacks."""
 STACK_BYTES = 1 << 20
+CHECKS_STACK = (3, 14)
+"""From this Python on, the interpreter aborts the process if it is called on a stack that it does not know."""
 ABOVE_STANDARD = 10
 """Copies of descriptors get numbers from here on. Those in the program are smaller."""
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -35,8 +39,11 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 def start_program(command: list[str], *, environment: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
     """Start a program that is no child of this process, in a session of its own. Returns its process id.
 
-    `descriptors`: number in the program, below ABOVE_STANDARD -> number here. It gets no others. Raises OSError.
+    `descriptors`: number in the program, below ABOVE_STANDARD -> number here. It gets no others. Raises OSError, also
+    where no such program can be started.
     """
+    if sys.version_info >= CHECKS_STACK:
+        raise OSError(errno.ENOSYS, "no process is started from Python 3.14 or newer")
     with ExitStack() as copies:
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_CLOSE, number) for number in _inheritable()]
         for number, here in descriptors.items():
