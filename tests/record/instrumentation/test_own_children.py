@@ -77,7 +77,7 @@ for command in (["/nowhere/sh"], ["/bin/true"]):
 
 def test_an_interpreter_that_checks_its_stack_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    with pytest.raises(OSError, match="from Python 3.14"):
+    with pytest.raises(OSError, match=r"from Python 3\.14"):
         start_program(["/bin/true"], environment={}, descriptors={})
 
 
