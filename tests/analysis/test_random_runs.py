@@ -121,7 +121,7 @@ def assert_sums(analysis: Analysis) -> None:
             assert not unsplit or (sum(unsplit) <= known[exposed_transfer(axis)]).all()
     shares = [analysis.ledger.share(term) for term in analysis.ledger.order]
     assert not analysis.ledger.wall_ns or sum(share or 0 for share in shares) == pytest.approx(1)
-    assert all(0 <= row.wait_ns <= row.exposed_ns and row.transfer_ns >= 0 for row in analysis.comm)
+    assert all(0 <= (row.wait_ns or 0) <= row.exposed_ns and row.transfer_ns >= 0 for row in analysis.comm)
 
 
 def assert_findings(analysis: Analysis) -> None:

@@ -72,4 +72,5 @@ def test_nothing_of_the_recorder_is_called_when_an_object_of_the_training_goes(t
             optimizer.zero_grad()
         references = [each for owner in (model, batches, optimizer) for each in weakref.getweakrefs(owner)]
         assert len(references) >= 3
-        assert [each.__callback__ for each in references if each.__callback__ is not None] == []
+        callbacks = [each.__callback__ for each in references if each.__callback__ is not None]
+        assert [each for each in callbacks if each.__module__.startswith("traincope")] == []  # torch may have its own

@@ -39,6 +39,8 @@ OF_ITSELF = 0.1
 """Largest share of a rank's time in a line that its peers spend there, if the line is work that only this rank does."""
 OF_THE_CALL = 0.5
 """Smallest share of the largest difference that a call inside it must have, to be named in its place."""
+OF_THE_LOOP = 0.9
+"""Share of a rank's time from which a call contains the training itself, and says nothing about where it stands."""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
 LOCAL = "<locals>."
@@ -134,7 +136,7 @@ def sampled_steps(rank: RankRecords) -> set[int]:
 
 def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | None:
     """Return the line of the training's code in which a rank's samples of these steps stand within a ledger term: the
-    innermost one, or call, with most of their time. None without such samples.
+    innermost one, or call, with most of their time. None without such samples, or if all that the rank does is in it.
     """
     numbers = np.array(sorted(steps), dtype=np.int64)
     found = [_Sampled(rank, samples) for samples in rank.stack_samples()]
@@ -143,9 +145,19 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
     for each in found:
         for lines_of, sums in ((_line, times), (_calls, calls)):
             for line, ns in _times_ns(each, numbers, lines_of).items():
-                sums[line] += float(ns.sum()) if line.term == term else 0.0
-    needed = OF_THE_CALL * sum(times.values())
-    most = [(ns, line) for line, ns in {**calls, **times}.items() if ns >= max(needed, 1.0)]
+                sums[line] += float(ns.sum())
+    in_all_terms: dict[Line, float] = defaultdict(float)
+    for line, total_ns in calls.items():
+        in_all_terms[replace(line, term="", module="")] += total_ns
+    needed_ns = OF_THE_CALL * sum(total_ns for line, total_ns in times.items() if line.term == term)
+    everything = sum(times.values())
+    most = [
+        (total_ns, line)
+        for line, total_ns in {**calls, **times}.items()
+        if line.term == term
+        and total_ns >= max(needed_ns, 1.0)
+        and (line in times or in_all_terms[replace(line, term="", module="")] < OF_THE_LOOP * everything)
+    ]
     return min(most, key=lambda each: each[0])[1] if most else None
 
 

@@ -168,7 +168,8 @@ def guard(hook: Callable[P, R], *, every: int = 1, extra_ns: int = 0) -> Callabl
         if counts[name] == 1:
             failures[name] = type(error).__name__
             with suppressed(Exception):  # the error cannot be formatted, or the logging itself raises
-                logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=True)
+                ours = not isinstance(error, OSError)  # a file that is gone is no defect to trace
+                logger.warning("traincope: %s failed, training goes on: %s", name, error, exc_info=ours)
 
     return cast("Callable[P, R | None]", guarded)
 

@@ -11,7 +11,7 @@ not make the operations agree, they count from the group's begin.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class _Member:
 
 
 MAX_WINDOWS, MAX_COMPARED = 8, 64
-"""Number of windows whose operations are compared, and of collectives in each."""
+"""Number of windows with different counts whose operations are compared, and of collectives in each."""
 
 
 def even_windows(ranks: Sequence[RankTimeline]) -> None:
@@ -70,7 +70,7 @@ def even_windows(ranks: Sequence[RankTimeline]) -> None:
         shared = sorted(set.intersection(*(set(member.begins) for member in members)))
         since_first = [member.begins[shared[0]] if shared else 0 for member in members]
         for bases in (since_first, [0] * len(members)):
-            if _see_border_apart(members, shared[:MAX_WINDOWS], bases):
+            if _see_border_apart(members, shared, bases):
                 _move(members, bases)
                 break
 
@@ -126,14 +126,14 @@ def _see_border_apart(members: Sequence[_Member], windows: Sequence[int], bases:
 
     If a member leaves a collective out, torch's counts differ too, but later windows agree by the counts in them.
     """
-    apart = False
-    for window in windows:
-        by_torch = [member.begins[window] - base for member, base in zip(members, bases, strict=True)]
-        if len(set(by_torch)) > 1:
-            apart = True
-            if _agree(members, window, [0] * len(members)) or not _agree(members, window, by_torch):
-                return False
-    return apart
+    by_torch = (
+        (window, [member.begins[window] - base for member, base in zip(members, bases, strict=True)])
+        for window in windows
+    )
+    uneven = list(islice((each for each in by_torch if len(set(each[1])) > 1), MAX_WINDOWS))
+    return bool(uneven) and all(
+        _agree(members, window, begins) and not _agree(members, window, [0] * len(members)) for window, begins in uneven
+    )
 
 
 def _agree(members: Sequence[_Member], window: int, begins: Sequence[int]) -> bool:
