@@ -40,7 +40,7 @@ OF_ITSELF = 0.1
 OF_THE_CALL = 0.5
 """Smallest share of the largest difference that a call inside it must have, to be named in its place."""
 OF_THE_LOOP = 0.9
-"""Share of a rank's time from which a call contains the training itself, and says nothing about where it stands."""
+"""Share of a rank's time in all other terms above which a call contains the training itself, and names no place."""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
 LOCAL = "<locals>."
@@ -146,17 +146,17 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
         for lines_of, sums in ((_line, times), (_calls, calls)):
             for line, ns in _times_ns(each, numbers, lines_of).items():
                 sums[line] += float(ns.sum())
-    in_all_terms: dict[Line, float] = defaultdict(float)
+    elsewhere_ns = sum(total_ns for line, total_ns in times.items() if line.term != term)
+    in_other_terms: dict[Line, float] = defaultdict(float)
     for line, total_ns in calls.items():
-        in_all_terms[replace(line, term="", module="")] += total_ns
+        in_other_terms[replace(line, term=term, module="")] += total_ns if line.term != term else 0.0
     needed_ns = OF_THE_CALL * sum(total_ns for line, total_ns in times.items() if line.term == term)
-    everything = sum(times.values())
     most = [
         (total_ns, line)
         for line, total_ns in {**calls, **times}.items()
         if line.term == term
         and total_ns >= max(needed_ns, 1.0)
-        and (line in times or in_all_terms[replace(line, term="", module="")] < OF_THE_LOOP * everything)
+        and (line in times or in_other_terms[replace(line, module="")] <= OF_THE_LOOP * elsewhere_ns)
     ]
     return min(most, key=lambda each: each[0])[1] if most else None
 
