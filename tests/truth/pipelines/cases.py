@@ -45,7 +45,7 @@ class Case:
     late: float = 0.0
     """Additional units of one action per step, `late_action`."""
     durations: Durations | None = None
-    """Of the actions as they ran, by the ranks' own clocks; None for those that are asked for."""
+    """The actions as they ran, by the ranks' own clocks; None: as they are asked for."""
 
     @property
     def late_action(self) -> Action:

@@ -11,7 +11,7 @@ PARTS = 10
 MIN_STEPS = 60
 """Fewest steps that are compared. The thresholds here are ours."""
 TIMES = 2.0
-"""How many times its first part a term's last part must be."""
+"""The last part of a term must be this many times as long as its first."""
 RISES = 8
 """Fewest times that a part must be longer than the one before it. Of the 10! orders of ten parts, 1,014 have as many
 rises (Eulerian numbers): 1 in 3,579.

@@ -21,7 +21,7 @@ MIN_EXPLAINED = 0.5
 """Share of jitter that a cause must explain to be named. Also the share of the largest root that another root needs."""
 
 SLOWER = 1.5
-"""How many times as long as the others a stage works whose ranks are named."""
+"""A stage whose ranks are named works this many times as long as the others."""
 
 MORE = "Use more microbatches, or a schedule with a smaller bubble."
 
