@@ -2,9 +2,9 @@
 
 One training with shards (FSDP) shows the rates of this machine, as `plan search --like RUN` takes them: FLOP/s of a
 rank's compute, the law of its collectives, and the rest of a step. The formula then predicts other layouts. It may be
-off by 15 % of the step. All trainings run in turn, in three rounds. A machine's speed changes between rounds, so a layout
-is compared with the rates of its own round, and the round of median error counts. Exits with 1 if a row misses. On a busy
-machine, root can give the ranks precedence: `chrt -f 10 python -m ...`.
+off by 15 % of the step. All trainings run in turn, in three rounds. A machine's speed changes between rounds, so a
+layout is compared with the rates of its own round, and the round of median error counts. Exits with 1 if a row misses.
+On a busy machine, root can give the ranks precedence: `chrt -f 10 python -m ...`.
 """
 
 import os
