@@ -26,7 +26,7 @@ from traincope.record.process.flight import write_last
 from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import ThreadWriter
 from traincope.record.session.agent import await_shipping, num_local_ranks, start_agent
-from traincope.record.session.ending import Ending, ending_of, stop_at_exit
+from traincope.record.session.ending import Ending, ending_of, hide_recorder, stop_at_exit
 from traincope.record.session.identity import identify
 from traincope.record.session.options import (
     DEFAULT_DISK_BUDGET,
@@ -281,6 +281,7 @@ class Run:
         guard(scalars.finish)()
         recorder.probes |= guarding.failure_notes()
         recorder.close(ending=ending.name, with_process=with_process)
+        guard(hide_recorder)(error)
         guard(_announce)(recorder)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from traincope.events import LEFT, THREAD_ENDED
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.patching import Patches
-from traincope.record.session.ending import ending_of, leaving
+from traincope.record.session.ending import ending_of, hide_recorder, leaving
 from traincope.record.session.recorder import Recorder
 
 
@@ -60,6 +60,7 @@ class Exits:
         if recorder.active and error is not None and not isinstance(error, SystemExit):
             details = ending_of(type(error), error, messages=recorder.keeps_messages).details
             recorder.event(THREAD_ENDED, {**details, "thread": getattr(args.thread, "name", "")})
+            hide_recorder(error)
 
 
 def _noting(note: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:

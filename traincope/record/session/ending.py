@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType, WrapperDescriptorType
 from typing import Any
 
@@ -28,7 +29,11 @@ from traincope.store.job.training_code import is_training
 Detail = str | int | list[str] | list[dict[str, Any]]
 Stop = Callable[[BaseException | None], object]
 
-RECORDER_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PACKAGE = Path(__file__).parents[2]
+RECORDER_FILES = tuple(f"{_PACKAGE / folder}{os.sep}" for folder in ("record", "startup"))
+"""Folders of the code that a training runs without calling it."""
+CALLED_FILE = str(_PACKAGE / "record" / "run.py")
+"""File of what a training calls itself."""
 
 OUT_OF_MEMORY_PHRASES = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAILED")
 """Phrases of torch, CUDA's libraries and the kernel for a shortage of memory.
@@ -290,6 +295,35 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
         if not is_of_recorder(traceback.tb_frame.f_code):
             yield traceback.tb_frame, traceback.tb_lineno
         traceback = traceback.tb_next
+
+
+def hide_recorder(error: BaseException | None) -> None:
+    """Remove the recorder's lines from the tracebacks of an exception and of those behind it.
+
+    They are shown as without the recorder. An error of a call of traincope keeps the lines of that call.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = _without_recorder(each.__traceback__)
+            members = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            waiting += each.__cause__, each.__context__, *members
+
+
+def _without_recorder(traceback: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        is_called = code.co_filename == CALLED_FILE or (kept and is_of_recorder(kept[-1].tb_frame.f_code))
+        if is_called or not is_of_recorder(code):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    for place, following in zip(kept, [*kept[1:], None], strict=True):
+        if place.tb_next is not following:
+            place.tb_next = following
+    return kept[0] if kept else None
 
 
 def fatal_error() -> BaseException | None:
