@@ -53,6 +53,13 @@ def test_a_rank_that_finished_in_the_same_step_is_not_named() -> None:
     assert verdict.evidence.startswith("rank 0 ended first")
 
 
+def test_a_rank_without_peers_is_not_called_the_first_of_them() -> None:
+    alone = rank(0, step(0, 0, 100 * MS), step(1, 100 * MS, OPEN), ending="RuntimeError")
+    verdict = analyze(timeline(alone)).verdict[0]
+    assert verdict.evidence.startswith("rank 0 ended: it raised RuntimeError")
+    assert verdict.advice == "Read its traceback."
+
+
 @pytest.mark.parametrize(
     "stopped",
     [

@@ -357,14 +357,15 @@ def _first_gone(timeline: Timeline, first: Fault, unknown: Sequence[Fault]) -> F
     )
     early = not is_end_unknown(first) and (len(ended) <= 1 or (lead_ns or 0) >= CLEARLY_EARLIER_NS)
     raised = _raised(first)
-    evidence = _evidence(first, timeline_of_first, lead_ns=lead_ns, certain=not unknown)
+    alone = timeline.run.info.world_size == 1
+    evidence = _evidence(first, timeline_of_first, lead_ns=lead_ns, certain=not unknown, alone=alone)
     return Finding(
         kind=FindingKind.FAILED_RANK if raised or first.kind == FaultKind.EXIT else FindingKind.KILLED_RANK,
         ranks=first.ranks,
         steps=() if first.step is None else (first.step,),
         confidence=UNKNOWN if unknown else HIGH if first.confidence == HIGH or early else MEDIUM,
         evidence="; ".join([evidence, *([_last_heard(timeline, unknown)] if unknown else [])]),
-        advice=_advice(first, raised=raised, certain=not unknown),
+        advice=_advice(first, raised=raised, certain=not unknown, alone=alone),
     )
 
 
@@ -380,9 +381,12 @@ def _lead(timeline: Timeline, ranks: Iterable[RankTimeline]) -> int | None:
     )
 
 
-def _evidence(first: Fault, timeline_of_first: RankTimeline | None, *, lead_ns: int | None, certain: bool) -> str:
+def _evidence(
+    first: Fault, timeline_of_first: RankTimeline | None, *, lead_ns: int | None, certain: bool, alone: bool
+) -> str:
     known = "" if certain else "of the known ends, "
-    parts = [f"{known}rank {first.ranks[0]} {'ended' if first.hidden_at is None else 'failed'} first: {_how(first)}"]
+    order = f"{'ended' if first.hidden_at is None else 'failed'}{'' if alone else ' first'}"
+    parts = [f"{known}rank {first.ranks[0]} {order}: {_how(first)}"]
     if lead_ns is not None and lead_ns > 0:
         parts[0] += f", {lead_ns / 1e6:.0f} ms before the last record of any other rank"
     inside = timeline_of_first is not None and any(record.in_thread for record in timeline_of_first.open_records)
@@ -396,7 +400,8 @@ def _how(first: Fault) -> str:
     return f"by {first.what}" if first.kind == FaultKind.SIGNAL else f"it {first.what}"
 
 
-def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
+def _advice(first: Fault, *, raised: bool, certain: bool, alone: bool) -> str:
+    followed = "" if alone else ": errors of the other ranks follow from its end"
     if not certain:
         return "Check whether the other named ranks still run: the rank that ended first is the cause."
     worker = WORKER_KILLED.search(first.what)
@@ -409,22 +414,18 @@ def _advice(first: Fault, *, raised: bool, certain: bool) -> str:
             "other ranks do not join it, and the time-out hides the first error."
         )
     if first.handler:
-        return (
-            f"Find who sent {first.handler} to rank {first.ranks[0]} (its scheduler, a drained node): errors of the "
-            "other ranks follow from its end."
-        )
+        return f"Find who sent {first.handler} to rank {first.ranks[0]} (its scheduler, a drained node){followed}."
     if first.raised == KeyboardInterrupt.__name__:
         return (
-            f"Find who interrupted rank {first.ranks[0]} alone (kill -INT, a debugger, a timer of the training): "
-            "errors of the other ranks follow from its end."
+            f"Find who interrupted rank {first.ranks[0]} alone (kill -INT, a debugger, a timer of the training)"
+            f"{followed}."
         )
     if first.kind == FaultKind.EXIT and first.site and not first.message:
-        return (
-            f"Look at {first.site}, where rank {first.ranks[0]} leaves: errors of the other ranks follow from its end."
-        )
+        return f"Look at {first.site}, where rank {first.ranks[0]} leaves{followed}."
     if raised or first.kind == FaultKind.EXIT:
         line = f"Look at {first.site}, and read" if first.site else "Read"
-        return f"{line} that rank's traceback: errors of the other ranks follow from it."
+        whose = "its" if alone else "that rank's"
+        return f"{line} {whose} traceback{followed}."
     if first.kind == FaultKind.SIGNAL:
         return _of_signal(first)
     return "Read the kernel's log on its host (dmesg: out of memory, SIGKILL) and the launcher's exit code."
