@@ -5,7 +5,7 @@ the last line of its command's output. A row that misses its limit says MISSED, 
 whether it does says NOT SHOWN, and both stay: rows are kept by commit, so an interrupted run goes on where it was, and
 no row runs twice. Trainings that sleep take no core, so the commands of
 several such rows run at once; the machine's noise, which each of them measures, decides what they measure again. The
-seconds of each command go to stderr.
+seconds of each command go to stderr, and all that it prints is kept next to the rows.
 """
 
 import json
@@ -43,8 +43,10 @@ COMMANDS = (
     ("real GPU traces", "not a nanosecond", "pytest -q tests/ingest/test_public_traces.py"),
 )
 """The compared quantity, its limit, and the module that compares it."""
-ASLEEP = ("tests.truth.pipelines.bubble", "tests.truth workloads", "tests.truth what-if", "tests.truth diff")
-"""Modules whose trainings sleep. Some of `predicted` multiply: beside it, rows of the others were disturbed."""
+ASLEEP = ("tests.truth.pipelines.bubble", "tests.truth workloads", "tests.truth what-if")
+"""Modules whose trainings sleep, and are compared with what they did themselves. Some of `predicted` multiply, and
+`diff` compares trainings with each other, so their surroundings must be the same: these run alone.
+"""
 AT_ONCE = 3
 
 
@@ -84,8 +86,8 @@ def _results(modules: Sequence[str], measured: str, *, at_once: int) -> dict[str
         if module in kept:
             return str(kept[module])
         began = time.monotonic()
-        line = last_line(module)
         KEPT.mkdir(parents=True, exist_ok=True)
+        line = last_line(module, printed=KEPT / f"{module.replace(' ', '.').replace('/', '.')}-{measured}.txt")
         with path.open("a") as rows:
             rows.write(json.dumps([module, line]) + "\n")
         print(f"{module}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
@@ -95,8 +97,8 @@ def _results(modules: Sequence[str], measured: str, *, at_once: int) -> dict[str
         return dict(zip(modules, pool.map(one, modules), strict=True))
 
 
-def last_line(module: str) -> str:
-    """Return the last line that a command prints; a failure or a skip is marked in front of it."""
+def last_line(module: str, *, printed: Path) -> str:
+    """Return the last line that a command prints; a failure or a skip is marked in front of it. `printed` gets all."""
     done = subprocess.run(
         [sys.executable, "-m", *module.split()],
         stdout=subprocess.PIPE,
@@ -105,6 +107,7 @@ def last_line(module: str) -> str:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         check=False,
     )
+    printed.write_text(done.stdout)
     lines = done.stdout.strip().splitlines()
     last = lines[-1].strip("= ") if lines else f"no output; it exited with {done.returncode}"
     if done.returncode:

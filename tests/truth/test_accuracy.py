@@ -55,6 +55,8 @@ def test_all_rows_of_a_commit_are_written_between_the_marks(page: Path) -> None:
         "**MISSED**: no output; it exited with 3",
         "**NOT SHOWN**: 3 rows; 1 times not shown; 0 missed",
     ]
+    (printed,) = (page.parent / "kept").glob("misses-*.txt")
+    assert printed.read_text() == "a table\n3 rows; 1 missed\n"
 
 
 def test_an_interrupted_run_goes_on_and_runs_no_row_twice(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
