@@ -20,10 +20,16 @@ rises (Eulerian numbers): 1 in 3,579.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growing:
-    """Mean time of a term per step, in the first and the last tenth of a run's steps."""
+    """Mean time of a term per step, in the first and the last tenth of a run's steps and in all of them."""
 
     first_ns: int
     last_ns: int
+    mean_ns: int
+
+    @property
+    def first_ratio(self) -> float:
+        """What is left of the term, if every step had as much of it as the first tenth."""
+        return self.first_ns / self.mean_ns
 
 
 def growing(ns: Ints) -> Growing | None:
@@ -34,4 +40,4 @@ def growing(ns: Ints) -> Growing | None:
     rises = sum(later > before for before, later in pairwise(parts))
     if rises < RISES or parts[-1] < TIMES * max(parts[0], 1.0):
         return None
-    return Growing(first_ns=round(parts[0]), last_ns=round(parts[-1]))
+    return Growing(first_ns=round(parts[0]), last_ns=round(parts[-1]), mean_ns=round(float(np.mean(ns))))

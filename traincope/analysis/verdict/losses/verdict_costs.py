@@ -14,7 +14,7 @@ from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.slow_code import SampledWindow, sampled_steps
-from traincope.analysis.ledger.growing import growing
+from traincope.analysis.ledger.growing import Growing, growing
 from traincope.analysis.ledger.host_shortages import HostShortage, full_hosts, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
@@ -159,7 +159,9 @@ def cost_findings(
         *_launch_bound(timeline, ahead),
         *_kernel_wait(ledger),
         *_evaluation(ledger),
-        *_unattributed(timeline, ledger, late[UNATTRIBUTED] | uncovered, why=_uncovered(timeline, ledger, ahead)),
+        *_unattributed(
+            timeline, ledger, late[UNATTRIBUTED] | uncovered, prices, why=_uncovered(timeline, ledger, ahead)
+        ),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
 
@@ -393,25 +395,49 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
     return NO_LAUNCH if timeline.run.info.imported and ledger.clock is LedgerClock.DEVICE else NO_PROBE
 
 
-def _unattributed(timeline: Timeline, ledger: Ledger, late: Collection[int], *, why: tuple[str, str]) -> Weighted:
+def _unattributed(
+    timeline: Timeline, ledger: Ledger, late: Collection[int], prices: Prices, *, why: tuple[str, str]
+) -> Weighted:
     others = _OtherRanks.excluding(late, ledger)
     share = others.share(UNATTRIBUTED)
     if share >= MIN_SHARE:
         ranks = others.carriers(UNATTRIBUTED)
         most = max(others.ledgers, key=lambda rank: rank.known(UNATTRIBUTED)[0])
         shown = _stacks(timeline, most, UNATTRIBUTED) if why is NO_PROBE else ""
-        ns = most.terms[UNATTRIBUTED]
-        grows = None if ns is None or why is not NO_PROBE else growing(ns[most.counted])
-        if grows is not None:
-            shown += f"; it grows with the steps: {duration(grows.first_ns)} in the first tenth of them, "
-            shown += f"{duration(grows.last_ns)} in the last"
-        yield (
-            share,
-            Finding(
-                kind=FindingKind.UNATTRIBUTED,
-                ranks=ranks,
-                confidence=MEDIUM,
-                evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}{shown}",
-                advice=why[1] if grows is None else WHAT_GROWS,
-            ),
+        grown = _grown(others) if why is NO_PROBE else {}
+        if most.rank in grown:
+            first_ns, last_ns = grown[most.rank].first_ns, grown[most.rank].last_ns
+            shown += f"; it grows with the steps: {duration(first_ns)} in the first tenth of them, "
+            shown += f"{duration(last_ns)} in the last"
+        finding = Finding(
+            kind=FindingKind.UNATTRIBUTED,
+            ranks=ranks,
+            confidence=MEDIUM,
+            evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}{shown}",
+            advice=WHAT_GROWS if most.rank in grown else why[1],
         )
+        yield share, _without_growth(finding, others, grown, prices) if most.rank in grown else finding
+
+
+def _grown(others: _OtherRanks) -> Mapping[int, Growing]:
+    """Ranks whose unattributed time grows, while their forward does not: otherwise the batches become larger."""
+    found = {}
+    for rank in others.ledgers:
+        ns, forward = (rank.terms.get(term) for term in (UNATTRIBUTED, "forward"))
+        grows = None if ns is None else growing(ns[rank.counted])
+        if grows is not None and (forward is None or growing(forward[rank.counted]) is None):
+            found[rank.rank] = grows
+    return found
+
+
+def _without_growth(finding: Finding, others: _OtherRanks, grown: Mapping[int, Growing], prices: Prices) -> Finding:
+    """The finding with its gain: at most what these steps take more than the first ones. Some of that may be needed."""
+    more_ns = sum(
+        rank.known(UNATTRIBUTED)[0] * (1 - grown[rank.rank].first_ratio)
+        for rank in others.ledgers
+        if rank.rank in grown
+    )
+    share = more_ns / sum(rank.known(UNATTRIBUTED)[1] for rank in others.ledgers)
+    level = Factors({(rank, UNATTRIBUTED): grows.first_ratio for rank, grows in grown.items()})
+    gain = replace(prices.gain(level, share=share), at_most=True)
+    return priced(finding, gain, shown=True)
