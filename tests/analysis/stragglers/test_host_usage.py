@@ -1,13 +1,14 @@
 """A straggler whose host is the cause: the kernel's counts of its thread explain its lateness, or they name nothing."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.timeline.build import Row, timeline
-from traincope.analysis import FindingKind, HostUsage, analyze
-from traincope.events import Kind, Usage
+from traincope.analysis import FindingKind, HostUsage, Stragglers, analyze
+from traincope.events import Kind, Phase, Usage
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -92,3 +93,45 @@ def test_waits_that_come_from_more_work_are_not_its_cause() -> None:
     assert usage is not None
     assert (usage.cpu_ns, usage.peers_cpu_ns) == (pytest.approx(60 * MS), pytest.approx(30 * MS))
     assert "for a core" not in evidence
+
+
+FEW = 46
+"""Steps that are too few to name a rank by their signs: 9 blocks of 5, of which each speaks against rank 1."""
+
+
+def few_steps(
+    *, optimizer_ms: int = 10, cpu_ms: int = 30, of: Phase = Phase.OPTIMIZER, shorter: range = range(0)
+) -> Stragglers:
+    """Rank 1 works 30 ms longer, in the optimizer of all. `cpu_ms`: how much longer its thread runs. `shorter`: steps
+    in which it works only 5 ms longer.
+    """
+    work = [[60 * MS, (65 if number in shorter else 90) * MS, 60 * MS] for number in range(FEW)]
+    usual = readings({**usage_of(0, 0), Usage.CPU_TIME: 60 * MS})
+    longer = readings({**usage_of((LATE_MS - cpu_ms) * MS, 0), Usage.CPU_TIME: (60 + cpu_ms) * MS})
+    also = {0: usual, 1: longer, 2: usual}
+    ranks = lockstep(work, transfer_ns=10 * MS, of=of, all_ns=optimizer_ms * MS, also=also)
+    return analyze(timeline(*ranks)).stragglers
+
+
+def test_in_few_steps_work_that_no_batch_changes_names_a_rank_if_its_cpu_time_agrees() -> None:
+    """The optimizer takes 40 ms on rank 1, and 10 ms on the others, in each of 45 steps."""
+    found = few_steps()
+    (named,) = found.named
+    assert (named.rank, named.confidence, named.cause) == (1, "medium", "optimizer")
+    assert named.late_ns == pytest.approx(LATE_MS * MS)
+    assert found.so_far is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param({"cpu_ms": 10}, id="its thread ran 10 ms longer, and waited 20 ms for a core"),
+        pytest.param({"optimizer_ms": 40}, id="70 ms are not twice 40 ms"),
+        pytest.param({"of": Phase.FORWARD}, id="a batch may make a forward longer"),
+        pytest.param({"shorter": range(6, 11)}, id="15 ms are not twice 10 ms in one block"),
+    ],
+)
+def test_less_evidence_names_no_rank_in_few_steps(found: dict[str, Any]) -> None:
+    result = few_steps(**found)
+    assert result.named == ()
+    assert result.so_far is not None

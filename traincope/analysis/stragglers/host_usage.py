@@ -42,6 +42,12 @@ class HostUsage:
         peers_ns = self.peers_core_wait_ns * (ratio if ratio >= MORE_WORK else 1.0)
         return self.core_wait_ns - peers_ns >= SHARE * late_ns
 
+    def runs_longer(self, late_ns: float) -> bool:
+        """Return whether its thread ran longer than its peers' by enough of a lateness. A wait for a core is no run."""
+        if self.cpu_ns is None or self.peers_cpu_ns is None:
+            return False
+        return self.cpu_ns - self.peers_cpu_ns >= SHARE * late_ns
+
     def lacks_memory(self, late_ns: float) -> bool:
         """Return whether its reads of pages explain a lateness even on a fast disk."""
         return (self.major_faults - self.peers_major_faults) * PAGE_NS >= SHARE * late_ns

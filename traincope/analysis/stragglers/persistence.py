@@ -17,6 +17,10 @@ before. So noise that comes in long bursts leaves few blocks, and no rank is nam
 depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps, or last BLOCK_NS if that is shorter: a machine favours
 one process over another for such times.
 
+In steps that are too few for that, one case is clear: work that no batch changes, the optimizer's, takes twice the
+peers' time or more in every block, and is most of the lateness. Whether another kind of evidence agrees, the caller
+judges.
+
 Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late. The
 ranks that remain are the reference, so they are at least half: where all ranks differ, a few fast ones are no measure.
 """
@@ -47,6 +51,10 @@ SMALL = 0.1
 """Share of a rank's usual excess below which noise does not count."""
 MAX_BLOCKS = 200
 """Longer runs have longer blocks."""
+FIXED = "optimizer"
+"""The term whose work the parameters fix: no batch makes it longer for some steps."""
+FIXED_TIMES = 2.0
+"""Times the peers' that it must take in every block of few steps."""
 SCALES = (1, 5, 10, 20)
 """Lengths of blocks, relative to the shortest. Long blocks show delays of few steps, and small delays in much noise."""
 
@@ -138,6 +146,31 @@ def latest_so_far(peers: Peers) -> tuple[int, float] | None:
     against = compared.excess_ns("", at=row, length=length) > MARGIN * _block_means(peers.wall_ns[skipped:], length)
     lead, *_ = _largest_lead(against)
     return row, min(peers.num_tests * chance_of_lead(len(against), lead), 1.0) if lead else 1.0
+
+
+def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
+    """Return the evidence against a rank by its fixed work alone, in steps that are too few; None if that isn't most of
+    its lateness, or not clear in every block.
+    """
+    work_ns = peers.work.get(FIXED)
+    length = _shortest_block(peers.wall_ns, len(peers.wall_ns))
+    if work_ns is None or len(peers.wall_ns) < length:
+        return None
+    compared = _Compared(peers)
+    late_ns = float(_lateness(peers, work_ns)[at])
+    enough_ns = max(peers.material_ns, MOST * float(_lateness(peers, compared.measures[""])[at]))
+    own_ns = _block_means(work_ns[at, len(peers.wall_ns) % length :], length)
+    usual_ns = own_ns - compared.excess_ns(FIXED, at=at, length=length)
+    if late_ns < enough_ns or not (own_ns >= FIXED_TIMES * usual_ns).all():
+        return None
+    return Late(
+        row=at,
+        terms=(FIXED,),
+        excess_ns=compared.excess_ns(FIXED, at=at),
+        late_ns=late_ns,
+        stretch=(0, len(peers.wall_ns)),
+        peers=tuple(row for row in range(len(work_ns)) if row != at),
+    )
 
 
 def steps_needed(wall_ns: Floats, *, num_tests: int) -> int:

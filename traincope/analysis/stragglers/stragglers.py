@@ -23,6 +23,7 @@ from traincope.analysis.stragglers.persistence import (
     Late,
     Peers,
     Work,
+    late_by_fixed_work,
     late_ranks,
     latest_so_far,
     material_terms,
@@ -78,7 +79,9 @@ class Straggler:
 
     rank: int
     confidence: str
-    """high: its peers waited, and its own work was longer. medium: its device may have waited for other ranks."""
+    """high: its peers waited, and its own work was longer. medium: its device may have waited for other ranks, or the
+    steps are few, and its optimizer's work and CPU time show it.
+    """
     caused_share: float
     """Share of step time that a rank lost by waiting for it: the mean over the ranks that waited."""
     excess_ratio: float
@@ -178,14 +181,17 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
     late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
     longest = max(compared, key=lambda group: len(group.steps), default=None)
     needed = 0 if longest is None else steps_needed(longest.wall_ns, num_tests=tests)
-    few = longest is not None and len(longest.steps) < needed and len(compared) == 1
+    few = longest if longest is not None and len(longest.steps) < needed and len(compared) == 1 else None
+    so_far = None if few is None else few.so_far(num_tests=tests)
+    if few is not None and so_far is not None and not late:
+        late = tuple(few.by_fixed_work(so_far[0], timelines, waited_for=waited_for))
     return Stragglers(
         ranks=() if _is_unmatched(timeline) else ranks,
         named=_with_axes(late, waited_for),
         groups=slow_groups(timeline.run, [straggler.rank for straggler in late]),
         steps=0 if longest is None else len(longest.steps),
         steps_needed=needed,
-        so_far=longest.so_far(num_tests=tests) if few and longest is not None else None,
+        so_far=None if late else so_far,
     )
 
 
@@ -279,23 +285,39 @@ class _Compared:
 
     def so_far(self, *, num_tests: int) -> tuple[int, float] | None:
         """The latest rank, and the chance of its lead, if that is at most MAX_CHANCE_SO_FAR."""
-        own = {term: ns for term, ns in material_terms(self.work, self.wall_ns).items() if term not in OF_DEVICE}
-        found = latest_so_far(Peers(work=own, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=num_tests))
+        found = latest_so_far(self._peers(self._own, num_tests=num_tests))
         if found is None or found[1] > MAX_CHANCE_SO_FAR:
             return None
         return self.ranks[found[0]].rank, found[1]
+
+    def by_fixed_work(
+        self, rank: int, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting
+    ) -> Iterator[Straggler]:
+        """Yield the latest rank of few steps as a straggler, if its optimizer's work shows it, and its CPU time agrees:
+        the kernel counts that apart from the clock, and no other process makes it longer.
+        """
+        row = next(row for row, each in enumerate(self.ranks) if each.rank == rank)
+        late = late_by_fixed_work(self._peers(self._own, num_tests=1), at=row)
+        usage = None if late is None else self._usage(row, late.peers, timelines)
+        if late is not None and usage is not None and usage.runs_longer(late.late_ns):
+            yield replace(self._straggler(late, self._own, MEDIUM, waited_for), usage=usage)
+
+    @property
+    def _own(self) -> Work:
+        """Material terms without those of devices."""
+        return {term: ns for term, ns in material_terms(self.work, self.wall_ns).items() if term not in OF_DEVICE}
+
+    def _peers(self, work: Work, *, num_tests: int) -> Peers:
+        return Peers(work=work, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=num_tests)
 
     def late(
         self, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting, num_tests: int
     ) -> Iterator[Straggler]:
         """Yield the stragglers: by own work; without any, by the work of devices too."""
-        material = material_terms(self.work, self.wall_ns)
-        own = {term: ns for term, ns in material.items() if term not in OF_DEVICE}
+        material, own = material_terms(self.work, self.wall_ns), self._own
         ways = [(HIGH, own), (MEDIUM, material)] if len(material) > len(own) else [(HIGH, own)]
         for confidence, work in ways:
-            found = late_ranks(
-                Peers(work=work, waits_ns=self.waits_ns, wall_ns=self.wall_ns, num_tests=len(ways) * num_tests)
-            )
+            found = late_ranks(self._peers(work, num_tests=len(ways) * num_tests))
             if found:
                 for late in found:
                     straggler = self._straggler(late, work, confidence, waited_for)
