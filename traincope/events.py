@@ -93,6 +93,11 @@ OUTSIDE_DDP = "parameters outside DDP"
 `first`.
 """
 
+LEARNING_RATES = "learning rates"
+"""Name of the event with the rates of an optimizer whose parameters DDP reduces; details: `optimizer`, its number,
+`replicas`, first, last and number of the ranks with the same gradients, and of each group `parameters` and `rates`.
+"""
+
 GROUP_DESTROYED = "process group destroyed"
 """Name of the event after the training has destroyed its default process group."""
 

@@ -31,6 +31,7 @@ from traincope.record.process.signals import Signals
 from traincope.record.process.stack_samples import StackSampling
 from traincope.record.process.usage import ThreadUsage
 from traincope.record.state.checks import StateChecks
+from traincope.record.state.learning_rates import LearningRates
 from traincope.record.state.non_finite import NonFinite
 from traincope.record.state.outside_ddp import OutsideDDP
 from traincope.record.trainers.parts import TrainerParts
@@ -52,6 +53,7 @@ def make_hooks() -> tuple[Hook, ...]:
         StateChecks(phases),
         NonFinite(phases),
         OutsideDDP(phases),
+        LearningRates(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         ObjectCollectives(phases),
         PipelineActions(phases),

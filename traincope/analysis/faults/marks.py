@@ -19,6 +19,7 @@ from traincope.events import (
     FIRST_JUMP,
     FIRST_NOT_FINITE,
     GROUP_DESTROYED,
+    LEARNING_RATES,
     LEFT,
     NO_STEP,
     OPEN,
@@ -51,12 +52,12 @@ KINDS = {
 SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
-        *(TENSOR_CENSUS, OUTSIDE_DDP, BUSY_THREAD, *HARDWARE_EVENTS),
+        *(TENSOR_CENSUS, OUTSIDE_DDP, LEARNING_RATES, BUSY_THREAD, *HARDWARE_EVENTS),
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are
-not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory, its gradients and
-its lateness.
+not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory, its gradients,
+its learning rates and its lateness.
 """
 NO_END, RAISED = "its end is not recorded", "it raised an exception"
 

@@ -5,17 +5,21 @@ from collections.abc import Iterator, Sequence
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
 from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
+from traincope.analysis.faults.anomalies.learning_rates import DifferentRates
 from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.timeline import Timeline
-from traincope.units import size
+from traincope.units import numbers, size
 
 KINDS = {
     FaultKind.CORRUPTED_STATE: FindingKind.CORRUPTED_STATE,
     FaultKind.REPLICAS_DIFFER: FindingKind.REPLICAS_DIFFER,
 }
+
+MAX_NAMED = 8
+"""Ranks of one rate, and rates, that are named."""
 
 
 def bad_state(timeline: Timeline, faults: Sequence[Fault], state: StateChecks | None) -> Iterator[Finding]:
@@ -92,6 +96,33 @@ def added_after_reduction(late: LateBackwards | None) -> Iterator[Finding]:
             "Let the last backward before the optimizer reduce, and only the ones before it run in model.no_sync(): "
             "with i from 0, it is the last one of n if (i + 1) % n == 0. Then restart from a checkpoint that was equal "
             "on all ranks."
+        ),
+    )
+
+
+def unequal_rates(different: DifferentRates | None) -> Iterator[Finding]:
+    """Finding about replicas that drift apart because their learning rates differ."""
+    if different is None:
+        return
+    by_rate: dict[str, list[int]] = {}
+    for rank, rate in different.rates.items():
+        by_rate.setdefault(f"{rate:.4g}", []).append(rank)
+    rates = ", ".join(
+        f"{rate} on {numbers(ranks[:MAX_NAMED], 'rank')}{' and others' if len(ranks) > MAX_NAMED else ''}"
+        for rate, ranks in list(by_rate.items())[:MAX_NAMED]
+    )
+    yield Finding(
+        kind=FindingKind.REPLICAS_DIFFER,
+        ranks=different.odd,
+        steps=(different.since,),
+        confidence=HIGH,
+        evidence=(
+            f"replicas drift apart: ranks with the same gradients of DDP train with different learning rates since step "
+            f"{different.since} at the latest, in step {different.step} with {rates}"
+        ),
+        advice=(
+            "Let the schedule see the same on all ranks: all_reduce the loss or metric before scheduler.step(metric), "
+            "or broadcast the rate of one rank. Then restart from a checkpoint that was equal on all ranks."
         ),
     )
 

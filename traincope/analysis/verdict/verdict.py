@@ -12,6 +12,7 @@ from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.late_backwards import late_backwards
+from traincope.analysis.faults.anomalies.learning_rates import different_rates
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -34,7 +35,7 @@ from traincope.analysis.replaying.prices import Prices
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
-from traincope.analysis.verdict.bad_state import added_after_reduction, bad_state, unreduced
+from traincope.analysis.verdict.bad_state import added_after_reduction, bad_state, unequal_rates, unreduced
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
 from traincope.analysis.verdict.data_findings import data_findings
@@ -96,6 +97,7 @@ def verdict(
     findings += bad_state(timeline, faults, state)
     findings += unreduced(unreduced_gradients(timeline, calls))
     findings += added_after_reduction(late_backwards(timeline))
+    findings += unequal_rates(different_rates(timeline))
     findings += data_findings(timeline, order, fed)
     findings += ended_stops(timeline, over)
     if timeline.run.logbook is not None:
