@@ -13,7 +13,7 @@ The fields by kind (a field not listed is unused):
 | ACTION     | pipeline action without receive | F/B/I/W   | schedule | microbatch   | stage        |          |
 | COLLECTIVE | the call to its completion      | operation | number   | its count    | root or peer | bytes    |
 | STALL      | the thread waits for it         | operation | number   | its count    | root or peer | bytes    |
-| SPAN       | `traincope.span(name)`          | name      |          |              |              |          |
+| SPAN       | `traincope.span(name)`          | name      |          | `NEW_GROUP`  |              |          |
 | EVENT      | instant: an event, a fault      | name      | details  |              |              |          |
 | CLOCK      | instant: wall and monotonic     |           |          |              |              | wall ns  |
 | DROPPED    | instant: records dropped since  |           |          |              |              | number   |
@@ -390,6 +390,11 @@ ELEMENT_SHIFT = 13
 
 DDP_BUFFERS = "buffers of DistributedDataParallel"
 """Name of the SPAN in which DDP broadcasts its module's buffers before a forward."""
+
+NEW_GROUP = "new_group"
+"""Begin of the name of a SPAN in which the rank makes a process group; the line that does follows. Its sequence is
+torch's number of the group, at least 1.
+"""
 
 DEVICE_MESSAGE = Flag.DEVICE | Flag.POINT_TO_POINT
 """Flags of a STALL whose `value` is a time, not bytes."""

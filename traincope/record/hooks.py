@@ -5,6 +5,7 @@ from traincope.record.communication.collectives import Collectives
 from traincope.record.communication.ddp import DistributedDataParallelStall
 from traincope.record.communication.fallback import CollectivesFallback
 from traincope.record.communication.meshes import Meshes
+from traincope.record.communication.new_groups import NewGroups
 from traincope.record.communication.objects import ObjectCollectives
 from traincope.record.communication.streams import Streams
 from traincope.record.communication.waits import Waits
@@ -56,6 +57,7 @@ def make_hooks() -> tuple[Hook, ...]:
         LearningRates(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         ObjectCollectives(phases),
+        NewGroups(),
         PipelineActions(phases),
         DataLoading(phases),
         GarbageCollection(),

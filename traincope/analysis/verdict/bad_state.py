@@ -117,7 +117,7 @@ def unequal_rates(different: DifferentRates | None) -> Iterator[Finding]:
         steps=(different.since,),
         confidence=HIGH,
         evidence=(
-            f"replicas drift apart: ranks with the same gradients of DDP train with different learning rates since step "
+            "replicas drift apart: ranks with the same gradients of DDP train with different learning rates since step "
             f"{different.since} at the latest, in step {different.step} with {rates}"
         ),
         advice=(

@@ -7,6 +7,7 @@ from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind
 from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, with_gain
 from traincope.analysis.verdict.lost_connections import check_host, left_early
+from traincope.events import NEW_GROUP
 from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
@@ -81,6 +82,11 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
         return f"Let {named} name the root (src or dst) that the others name."
     if hang.kind == HangKind.MISMATCH and hang.differs == Differs.ORDER:
         return f"Issue the collectives of all groups on {named} in the order of the other ranks."
+    if hang.differs == Differs.GROUPS:
+        return (
+            f"Call {NEW_GROUP} for each group on all ranks, also on those that are no members, and in the same order. "
+            "Or make it by its members alone, with use_local_synchronization=True."
+        )
     if hang.kind == HangKind.MISMATCH and hang.culprits:
         where = "" if hang.step is None else f" in step {hang.step}"
         return (

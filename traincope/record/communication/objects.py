@@ -83,11 +83,11 @@ class ObjectCollectives:
         return sent
 
     def _begin(self, name: str, caller: FrameType) -> Slot | None:
-        site = _site(caller)
+        site = training_site(caller)
         return None if site is None else self._phases.begin(Phase.OBJECTS, self._recorder.names.intern(f"{name}{site}"))
 
 
-def _site(frame: FrameType | None) -> str | None:
+def training_site(frame: FrameType | None) -> str | None:
     """Return ` at file:line (function)` of the innermost frame of the training's own code, or of a library without one.
 
     None if the call is part of a checkpoint.

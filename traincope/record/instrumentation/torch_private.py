@@ -158,6 +158,24 @@ def group_ranks() -> dict[str, list[int]]:
     return {str(name): list(map(int, ranks)) for name, ranks in named if name is not None}
 
 
+def group_maker() -> tuple[Any, str]:
+    """Return the module and the name of the function in which every new process group is made."""
+    from torch.distributed import distributed_c10d
+
+    name = "_new_group_with_tag"
+    getattr(distributed_c10d, name)
+    return distributed_c10d, name
+
+
+def num_named_groups() -> int:
+    """Return the number of groups that this process has named by their number. torch then gives the next one its name
+    by it, so that the ranks that make a group together must have made the same number before.
+    """
+    from torch.distributed import distributed_c10d
+
+    return int(distributed_c10d._world.group_count)
+
+
 def flight_recorded() -> tuple[int, bool] | None:
     """Return the number of collectives in torch's flight recorder, and whether messages are among them.
 

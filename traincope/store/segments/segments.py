@@ -247,7 +247,7 @@ def own_work(records: NDArray[np.void], *, raised: bool) -> NDArray[np.void]:
 def last_progress_ns(records: NDArray[np.void], *, raised: bool) -> int:
     """The latest instant at which a thread began or ended something by itself; 0 without one.
 
-    An exception ends what was open, which is no progress, and only collectives and their waits have a flag for it. So
+    An exception ends what was open, which is no progress, and only communication has a flag for it. So
     ends do not count if one ended the process (`raised`).
     """
     work = own_work(records, raised=raised)

@@ -36,6 +36,8 @@ class Differs(StrEnum):
     ROOT = "root"
     """The rank that sends, or that gets the result."""
     ORDER = "order"
+    GROUPS = "groups"
+    """Process groups that were not made, or were made alone."""
 
 
 FAULT_KINDS = {HangKind.MISMATCH: FaultKind.MISMATCH, HangKind.LOST_HOST: FaultKind.LOST_HOST}

@@ -20,6 +20,7 @@ from traincope.analysis.faults.hangs.sentences import sides
 from traincope.analysis.faults.hangs.skips import skipped_before_the_end, skipped_between_windows
 from traincope.analysis.faults.hangs.stops import stops
 from traincope.analysis.faults.hangs.testimony import with_testimony
+from traincope.analysis.faults.hangs.unmade_groups import unmade_group
 from traincope.analysis.faults.lost_hosts import LostHost, lost_hosts
 from traincope.events import CLEAN, NO_STEP
 from traincope.store.job.hang_notices import StopState
@@ -66,7 +67,8 @@ def hangs(timeline: Timeline, instances: Instances, ends: Sequence[Fault]) -> tu
             result = max(again, result, key=_known)
     result = result if waits_on_the_host(timeline.run.info.versions) else tuple(map(_at_most_medium, result))
     if not any(hang.culprits for hang in result):
-        result = tuple(busy_until_a_timeout(recorded, recorded_ends)) or result
+        unmade = unmade_group(recorded, latest, recorded_ends) if latest else None
+        result = (unmade,) if unmade else tuple(busy_until_a_timeout(recorded, recorded_ends)) or result
     certain = any(hang.stopped and hang.confidence == HIGH for hang in result)
     explained = () if certain or not lost else tuple(stops_for_lost_hosts(timeline, ends, lost))
     result = explained or tuple(replace(hang, host=_host_of(timeline, hang.culprits)) for hang in result)
