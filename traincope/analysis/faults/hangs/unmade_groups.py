@@ -69,15 +69,19 @@ def _made(rank: RankTimeline) -> tuple[_Made, ...]:
     return tuple(
         _Made(
             number=int(span["sequence"]),
-            site=rank.name(int(span["name"])).removeprefix(NEW_GROUP),
+            site=_site(rank.name(int(span["name"]))),
             step=int(span["step"]),
             start_ns=int(span["start_ns"]),
             end_ns=int(span["end_ns"]),
             raised=bool(span["flags"] & Flag.RAISED),
         )
         for span in spans[spans["sequence"] > 0]
-        if rank.name(int(span["name"])).startswith(NEW_GROUP)
     )
+
+
+def _site(name: str) -> str:
+    """Return what follows the function's name. A redacted copy has a word in place of both."""
+    return name.removeprefix(NEW_GROUP) if name.startswith(NEW_GROUP) else f" {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
