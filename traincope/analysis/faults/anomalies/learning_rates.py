@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traincope.arrays import Bools, Floats, Ints
 from traincope.events import LEARNING_RATES
 from traincope.store import RankRecords
 from traincope.store.segments.segments import recorder_events
@@ -18,6 +19,8 @@ SAME = 0.01
 """Relative difference up to which rates are the same: the order of sums on a device may change one by less."""
 READINGS = 3
 """Readings in which rates must differ: one or two may be of a schedule whose rates change from step to step."""
+MAX_SERIES = 64
+"""Distinct series of rates that are compared; further ones are of few ranks each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,10 @@ def different_rates(timeline: Timeline) -> DifferentRates | None:
 
 def _readings(rank: RankTimeline, records: RankRecords) -> dict[Optimizer, Readings]:
     found: dict[Optimizer, dict[int, tuple[float, ...]]] = {}
-    for thread in rank.threads.values():
-        for event in recorder_events(thread):
-            if rank.name(int(event["name"])) != LEARNING_RATES:
-                continue
+    numbers = [number for number, name in enumerate(rank.names) if name == LEARNING_RATES]
+    for thread in rank.threads.values() if numbers else ():
+        events = recorder_events(thread)
+        for event in events[np.isin(events["name"], numbers)]:
             details = records.details.get(int(event["group"]), {})
             try:
                 number, rates = int(details["optimizer"]), [_number(rate) for rate in details["rates"]]
@@ -79,23 +82,42 @@ def _number(rate: object) -> float:
 
 def _of_group(ranks: Mapping[int, Readings], group: int) -> DifferentRates | None:
     steps = sorted(set.intersection(*(set(readings) for readings in ranks.values())))
-    numbers, rates = [*ranks], np.array([[readings[step][group] for step in steps] for readings in ranks.values()])
+    rates = np.array([[readings[step][group] for step in steps] for readings in ranks.values()])
     if len(steps) < READINGS or np.isnan(rates).any():
         return None
+    alike = _alike(rates)
+    chosen = rates[[rows[0] for rows in alike]]
+    apart = _apart(chosen)
+    differ = apart.sum(axis=2) >= READINGS
+    if not differ.any():
+        return None
+    sizes = np.array([len(rows) for rows in alike])
+    usual = int(np.argmax(~differ @ sizes))
+    is_majority = 2 * int(~differ[usual] @ sizes) > len(ranks)
+    shown = np.flatnonzero(apart[differ].any(axis=0))
+    numbers = np.array([*ranks])
+    return DifferentRates(
+        rates={int(numbers[row]): float(rates[row, shown[-1]]) for rows in alike for row in rows},
+        step=steps[int(shown[-1])],
+        since=steps[int(shown[0])],
+        odd=tuple(sorted(int(numbers[row]) for at in np.flatnonzero(differ[usual]) for row in alike[at]))
+        if is_majority
+        else (),
+    )
+
+
+def _alike(rates: Floats) -> list[Ints]:
+    """Group rows whose values are the same in about `SAME`: the `MAX_SERIES` most common series."""
+    size = np.log(np.abs(rates) + np.finfo(np.float64).tiny) / SAME
+    _, series = np.unique(np.rint(size), axis=0, return_inverse=True)
+    rows = [np.flatnonzero(series.ravel() == number) for number in range(int(series.max()) + 1)]
+    return sorted(rows, key=len, reverse=True)[:MAX_SERIES]
+
+
+def _apart(rates: Floats) -> Bools:
+    """By row, other row and reading: whether the rate of each is none that the other has around the reading."""
     around = np.pad(rates, ((0, 0), (1, 1)), mode="edge")
     windows = np.stack([around[:, :-2], rates, around[:, 2:]])
     low, high = windows.min(axis=0) * (1 - SAME), windows.max(axis=0) * (1 + SAME)
     outside = (rates[:, None] < low[None]) | (rates[:, None] > high[None])
-    apart = outside & outside.swapaxes(0, 1)  # by rank, other rank and reading
-    differ = apart.sum(axis=2) >= READINGS
-    if not differ.any():
-        return None
-    usual = max(range(len(numbers)), key=lambda row: np.count_nonzero(~differ[row]))
-    odd = differ[usual] if 2 * np.count_nonzero(~differ[usual]) > len(numbers) else np.zeros(len(numbers), dtype=bool)
-    shown = apart[differ].any(axis=0)
-    return DifferentRates(
-        rates=dict(zip(numbers, rates[:, np.flatnonzero(shown)[-1]].tolist(), strict=True)),
-        step=steps[int(np.flatnonzero(shown)[-1])],
-        since=steps[int(np.argmax(shown))],
-        odd=tuple(number for number, is_odd in zip(numbers, odd, strict=True) if is_odd),
-    )
+    return outside & outside.swapaxes(0, 1)
