@@ -97,8 +97,8 @@ def verdict(
     findings += bad_state(timeline, faults, state)
     findings += unreduced(unreduced_gradients(timeline, calls))
     findings += added_after_reduction(late_backwards(timeline))
-    findings += unequal_rates(different_rates(timeline))
     findings += data_findings(timeline, order, fed)
+    findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step
     findings += ended_stops(timeline, over)
     if timeline.run.logbook is not None:
         return (_only_a_logbook(reliability),)
