@@ -59,7 +59,7 @@ def different_rates(timeline: Timeline) -> DifferentRates | None:
     return None
 
 
-def _readings(rank: RankTimeline, records: RankRecords) -> dict[Optimizer, Readings]:
+def _readings(rank: RankTimeline, records: RankRecords) -> Mapping[Optimizer, Readings]:
     found: dict[Optimizer, dict[int, tuple[float, ...]]] = {}
     numbers = [number for number, name in enumerate(rank.names) if name == LEARNING_RATES]
     for thread in rank.threads.values() if numbers else ():
@@ -120,4 +120,5 @@ def _apart(rates: Floats) -> Bools:
     windows = np.stack([around[:, :-2], rates, around[:, 2:]])
     low, high = windows.min(axis=0) * (1 - SAME), windows.max(axis=0) * (1 + SAME)
     outside = (rates[:, None] < low[None]) | (rates[:, None] > high[None])
-    return outside & outside.swapaxes(0, 1)
+    apart: Bools = outside & outside.swapaxes(0, 1)
+    return apart
