@@ -9,7 +9,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
-STEPS, MICROBATCHES, ROWS, WIDTH, LAYERS = 40, 6, 128, 256, 6
+STEPS, MICROBATCHES, ROWS, WIDTH, LAYERS = 30, 6, 128, 256, 6
 
 
 class Adapted(nn.Module):
