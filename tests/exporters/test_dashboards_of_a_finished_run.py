@@ -1,16 +1,21 @@
 """Queries of all dashboards, on a real Prometheus over a finished run."""
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from tests.dashboards import queries
 from tests.exporters.prometheus.prometheus_over import prometheus_over
+from tests.timeline.build import phase, rank, step, timeline
 from traincope import open_run
+from traincope.events import Phase
 from traincope.metrics.catalogue import BY_PROMETHEUS
+from traincope.metrics.metric import Fold
 from traincope_dashboards import foreign
 from traincope_dashboards.build import dashboards
 from traincope_dashboards.panels.board import Look
+from traincope_dashboards.panels.panels import STEP
 from traincope_exporters.history import LIVE_ONLY
 from traincope_exporters.openmetrics import openmetrics
 
@@ -43,3 +48,41 @@ def test_every_panel_of_recorded_metrics_shows_data(tmp_path: Path, monkeypatch:
     missing = {target.where: queries.series_names(target.expression) for target in empty}
     assert {where: names for where, names in missing.items() if not names & NOT_IN_THE_DEMO} == {}
     assert len(empty) < len(targets) / 2
+
+
+def test_a_panel_that_a_plain_loop_on_a_cpu_leaves_empty_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank without collectives, known peak, checkpoints and logged values, and with the metrics of one node.
+
+    Grafana shows the reason only where no series has data, so the step of such a panel has none.
+    """
+    second = 1_000_000_000
+    steps = [
+        row
+        for at in range(0, 120, 10)
+        for row in (
+            step(at // 10, at * second, (at + 10) * second),
+            phase(Phase.FORWARD, (at + 1) * second, (at + 8) * second, at=at // 10),
+        )
+    ]
+    omitted = tuple(metric.prometheus for metric in BY_PROMETHEUS.values() if metric.fold is Fold.OMIT)
+    text = "".join(openmetrics(timeline(rank(0, *steps)))).splitlines(keepends=True)
+    (tmp_path / "run.om").write_text("".join(line for line in text if not line.startswith(omitted)))
+    monkeypatch.setitem(queries.VARIABLES, "$run", "hand-made")
+    monkeypatch.setitem(queries.VARIABLES, "$__rate_interval", "60s")
+    always = {name for name, metric in BY_PROMETHEUS.items() if metric.name.startswith(("agent.", "data.age"))}
+    with prometheus_over(tmp_path / "run.om", tmp_path) as prometheus:
+        for board in dashboards(Look()).values():
+            by_panel = groupby(queries.targets(board), key=lambda target: target.panel["id"])
+            for targets in (list(group) for _, group in by_panel):
+                shown = [
+                    target
+                    for target in targets
+                    if queries.series_names(target.expression) <= always
+                    or CHANGE in target.expression
+                    or prometheus.query(target.expression, at_seconds=119)
+                ]
+                if {target.legend for target in shown} <= {STEP}:
+                    assert shown == [], targets[0].where
+                    assert "noValue" in targets[0].panel["fieldConfig"]["defaults"], targets[0].where

@@ -33,6 +33,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         query=Query(expression=job.recorded(HOST_EXPOSED_SHARE), legend="{{host}}"),
         unit=RATIO,
         width=FULL,
+        if_empty="no collective so far",
     )
     yield rows(
         "Ranks: straggler wait on their host",

@@ -72,7 +72,7 @@ def winner(answer: Answer) -> Iterator[str]:
         f"every {duration(best['checkpoint_seconds'] * SECOND_NS)}"
     )
     if best["money"] is not None:
-        yield f"price: {money(best['money'])}"
+        yield f"price: {money(best['money'], answer['currency'])}"
     if best["energy_mwh"] is not None:
         yield f"energy: at most {best['energy_mwh']:,.4g} MWh, at the power limit of all devices"
 
