@@ -243,7 +243,7 @@ def _fails(broken: list[Broken], least: str) -> bool:
 def _show(answer: Answer, console: Console) -> None:
     mfu = "" if answer["mfu"] is None else f"; predicted MFU {share(answer['mfu'])}"
     head = f"{answer['plan']}, a plan of {answer['framework']}, on {answer['gpus']:,} {answer['gpu']}{mfu}"
-    console.print(Text(f"CHECK  {head}", style="bold"))
+    console.print(Trimmed(Text(f"CHECK  {head}", style="bold")), end="")
     for each in answer["broken"]:
         lines = [
             f"{each['severity']} {each['rule']}: {each['message']}",
