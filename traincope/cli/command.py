@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-
 EXAMPLE = "example: "
 
 

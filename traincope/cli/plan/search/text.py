@@ -18,9 +18,8 @@ SECOND_NS, DAY_NS = 1e9, 86_400e9
 
 def show(answer: Answer, console: Console) -> None:
     head = f"{answer['gpus']:,} {answer['gpu']}, {count(answer['batch'], 'sequence')} of {answer['sequence']:,} tokens"
-    console.print(
-        f"SEARCH  {answer['parameters'] / 1e9:.4g} billion parameters on {head}", style="bold", highlight=False
-    )
+    title = f"SEARCH  {answer['parameters'] / 1e9:.4g} billion parameters on {head}"
+    console.print(Trimmed(Text(title, style="bold")), end="")
     if answer["ranked"]:
         rows = table(*HEADS)
         for ranked in answer["ranked"]:
