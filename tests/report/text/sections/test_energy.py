@@ -17,8 +17,8 @@ def test_the_energy_is_shown_with_its_price_and_as_an_estimate_by_term() -> None
     render(analysis, Console(file=file, width=100), price_per_kwh=3_600.0, currency="EUR")
     section = file.getvalue().partition("\nENERGY")[2].partition("\n\n")[0]
     assert section == (
-        "  300.0 J per step on 1 GPU, 100 W; 0.000833 kWh in all steps, 3.00 EUR at\n"
-        "3,600.00 EUR per kWh\n"
+        "  300.0 J per step on 1 GPU, 100 W; 0.000833 kWh in all steps, 3.00 EUR at 3,600.00 EUR per\n"
+        "kWh\n"
         "    by time, an estimate: forward 200.0 J, unattributed 100.0 J\n"
         "    NVML's counter, read every 1.00 s and interpolated; of the whole GPU, not of its host"
     )

@@ -121,7 +121,7 @@ def _rating(kernel_class: KernelClass) -> Iterator[str]:
 def cost_heads(traced: Kernels) -> tuple[str, ...]:
     """Heads of the cost columns: only if a price is known or the loss is at least an hour."""
     if any(kernel_class["inefficiency_money"] is not None for kernel_class in traced["classes"]):
-        return BELOW_PEAK, f"price, {traced['currency']}"
+        return BELOW_PEAK, traced["currency"] or ""
     return (
         (BELOW_PEAK,)
         if sum(kernel_class["inefficiency_rank_hours"] or 0 for kernel_class in traced["classes"]) >= 1

@@ -55,8 +55,8 @@ def heads(cost: Cost) -> tuple[str, ...]:
 
 
 def price_head(cost: Cost) -> str:
-    """Head of a column of money."""
-    return f"price, {cost['currency']}"
+    """Head of a column of money: its currency."""
+    return cost["currency"] or ""
 
 
 def largest(cost: Cost) -> list[tuple[int, Loss]]:
