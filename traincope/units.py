@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 MISSING = "-"
 """Text for a missing value."""
+CURRENCY = "USD"
+"""Currency of a price that has no other."""
 
 _DURATIONS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
 _SIZES = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
@@ -77,11 +79,12 @@ def rank_hours(hours: float | None) -> str:
     return f"{hours:,.1f}" if abs(hours) >= 0.1 or hours == 0 else f"{hours:.2g}"
 
 
-def money(amount: float | None) -> str:
-    """Format an amount of money without a currency: "1,234.50"; below 0.01: "0.0012"."""
+def money(amount: float | None, currency: str | None = None) -> str:
+    """Format an amount of money: "1,234.50 USD"; below 0.01: "0.0012 USD". Leave out a currency that the head names."""
     if amount is None:
         return MISSING
-    return f"{amount:,.2f}" if abs(amount) >= 0.01 or amount == 0 else f"{amount:.2g}"
+    digits = f"{amount:,.2f}" if abs(amount) >= 0.01 or amount == 0 else f"{amount:.2g}"
+    return f"{digits} {currency}" if currency else digits
 
 
 def numbers(values: Sequence[int], noun: str = "") -> str:

@@ -159,6 +159,17 @@ def test_an_invalid_price_is_refused(command: str, price: str, capsys: pytest.Ca
     assert message.endswith(f"argument --price-per-gpu-hour: {price} is not a price; give a number above 0, e.g. 2.5")
 
 
+@pytest.mark.parametrize("command", ["report", "view"])
+def test_a_currency_has_three_letters(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser([command])
+    assert parser.parse_args([command, "run"]).currency == "USD"
+    assert parser.parse_args([command, "run", "--currency", "eur"]).currency == "EUR"
+    for wrong in ("euros", "E2R", "\N{EURO SIGN}"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([command, "run", "--currency", wrong])
+        assert "is not a currency; give its three letters, e.g. EUR" in capsys.readouterr().err
+
+
 def test_a_trace_with_steps_has_the_ledger_of_its_gpu(tmp_path: Path) -> None:
     """Two steps of 50 and 60 us. In each, the GPU works for 40 us and idles until the host has launched."""
     events = [

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchers.slurm import slurm
+from tests.ports import free_port
 from traincope.events import CLEAN
 from traincope.store import read_run
 
@@ -33,7 +34,8 @@ def test_slurm_runs_a_launch_file_of_any_torchrun_command(tmp_path: Path) -> Non
     work.mkdir()
     (work / "train.py").write_text(TRAINING)
     torchrun = ("torchrun", "--nproc-per-node", "2", "train.py", "--name", "it's mine")
-    file = ("launch-file", "slurm", "--out", "run", "-o", "job.sbatch", "--", *torchrun)
+    port = str(free_port())  # another training of this machine may have the default one
+    file = ("launch-file", "slurm", "--port", port, "--out", "run", "-o", "job.sbatch", "--", *torchrun)
     subprocess.run([sys.executable, "-m", "traincope", *file], cwd=work, check=True)
     with slurm(tmp_path, tracking="pgid") as variables:
         path = f"{Path(sys.executable).parent}:{variables['PATH']}"

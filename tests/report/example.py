@@ -350,6 +350,7 @@ def document() -> schema.Document:
                     "unattributed": 12 * MS / HOUR_NS,
                 },
                 "price_per_gpu_hour": None,
+                "currency": None,
                 "wall_money": None,
                 "money": None,
                 "losses": [
@@ -395,6 +396,7 @@ def document() -> schema.Document:
             "terms": None,
             "gpus": [],
             "price_per_kwh": None,
+            "currency": None,
             "money": None,
             "reason": "a part of a run has no energy",
         },

@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+EXAMPLE = "example: "
+
 
 class Command(Protocol):
     """A command in a file of its own, listed in `main.COMMANDS`."""
@@ -25,6 +27,13 @@ class Subcommand(Command, Protocol):
     """One line for `--help`."""
 
 
+class Help(argparse.HelpFormatter):
+    """Help whose example is one line, so that it can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(EXAMPLE) else super()._fill_text(text, width, indent)
+
+
 def add_commands(
     parser: argparse.ArgumentParser, commands: Iterable[Subcommand], *, what: str, required: bool = True
 ) -> None:
@@ -41,7 +50,11 @@ def add_commands(
 def add_command(subparsers: Any, command: Command, *, help_line: str, what: str) -> None:
     """Add the parser of a command. The parsed arguments hold it as `what`."""
     parser = subparsers.add_parser(
-        command.name, help=help_line, description=help_line, epilog=f"example: {command.example}"
+        command.name,
+        help=help_line,
+        description=help_line,
+        epilog=f"{EXAMPLE}{command.example}",
+        formatter_class=Help,
     )
     command.add_arguments(parser)
     parser.set_defaults(**{what: command})

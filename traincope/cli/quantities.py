@@ -6,6 +6,8 @@ The ranges contain everything that a training can have, and keep every answer fi
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from math import isfinite
 
+from traincope.units import CURRENCY
+
 MIN_QUANTITY, MAX_QUANTITY = 1e-12, 1e15
 """Range of seconds, hours and TFLOP/s of a training. 0 is also allowed."""
 MAX_WHOLE = 10**15
@@ -38,12 +40,19 @@ def whole(text: str) -> int:
 
 
 def add_price(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Add `--price-per-gpu-hour`, parsed to `arguments.price_per_gpu_hour`."""
+    """Add `--price-per-gpu-hour` and `--currency`, parsed to `price_per_gpu_hour` and `currency`."""
     parser.add_argument(
         "--price-per-gpu-hour",
         type=_price,
         metavar="PRICE",
-        help="price of one GPU for one hour, in any currency; the output then shows the cost of every loss",
+        help="price of one GPU for one hour; the output then shows the cost of every loss",
+    )
+    parser.add_argument(
+        "--currency",
+        type=_currency,
+        default=CURRENCY,
+        metavar="CODE",
+        help=f"currency of the prices, three letters, e.g. EUR (default: {CURRENCY}); nothing is converted",
     )
 
 
@@ -53,7 +62,7 @@ def add_energy_price(parser: ArgumentParser) -> None:
         "--price-per-kwh",
         type=_price,
         metavar="PRICE",
-        help="price of one kWh, in any currency; the output then shows the cost of the GPUs' recorded energy",
+        help="price of one kWh; the output then shows the cost of the GPUs' recorded energy",
     )
 
 
@@ -66,6 +75,12 @@ def _price(text: str) -> float:
     if not (isfinite(price) and price > 0):
         raise refusal
     return price
+
+
+def _currency(text: str) -> str:
+    if not (len(text) == 3 and text.isascii() and text.isalpha()):
+        raise ArgumentTypeError(f"{_short(text)} is not a currency; give its three letters, e.g. EUR")
+    return text.upper()
 
 
 def _short(text: str) -> str:

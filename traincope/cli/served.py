@@ -16,6 +16,7 @@ from rich.markup import escape
 from traincope.access import Access, read_users
 from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError
+from traincope.units import CURRENCY
 
 if TYPE_CHECKING:
     from traincope.viewer.library.library import Library
@@ -54,6 +55,7 @@ def serve_viewer(
     open_browser: bool,
     path: str = "",
     price_per_gpu_hour: float | None = None,
+    currency: str = CURRENCY,
 ) -> int:
     """Serve the viewer of these runs until Ctrl-C; returns the exit code. `path`: the page to open.
 
@@ -68,7 +70,7 @@ def serve_viewer(
     from traincope.viewer.library.preparing import cache_directory
 
     access = access_of(arguments)
-    library = Library(runs, cache=cache_directory(), price_per_gpu_hour=price_per_gpu_hour)
+    library = Library(runs, cache=cache_directory(), price_per_gpu_hour=price_per_gpu_hour, currency=currency)
 
     def started(address: str) -> None:
         print(f"{address}{path} {shows}; press Ctrl-C to stop", flush=True)

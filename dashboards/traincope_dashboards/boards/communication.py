@@ -32,6 +32,8 @@ from traincope_dashboards.rules.recorded import EXPOSED, EXPOSED_SHARE
 from traincope_dashboards.scope import Scope
 
 _OPERATION = "{{axis}} {{op}}"
+_NONE = "no collective so far"
+_NO_TIMES = "no collective so far, or TRAINCOPE_METRICS_PER_RANK is off"
 
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
@@ -47,6 +49,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         unit=RATIO,
         colours=AXIS_COLOURS,
         stacked=True,
+        if_empty=_NONE,
     )
     yield over_time(
         "Wire or late rank",
@@ -57,6 +60,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=_by_term(axes), legend="{{term}}[{{axis}}]")],
         unit=RATIO,
+        if_empty=_NONE,
     )
     yield over_time(
         "Bus bandwidth",
@@ -67,6 +71,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=f"avg by (axis, op) ({axes.series_of(BUS_BANDWIDTH)})", legend=_OPERATION)],
         unit=RATE,
+        if_empty=_NONE,
     )
     yield over_time(
         "Bus bandwidth of the slowest host",
@@ -76,6 +81,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=f"min by (axis, op) ({axes.series_of(BUS_BANDWIDTH)})", legend=_OPERATION)],
         unit=RATE,
+        if_empty=_NONE,
     )
     yield over_time(
         "Transfer",
@@ -84,6 +90,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "chosen hosts. If it grows and the bytes do not, the network is congested."
         ),
         queries=[_by_operation(axes, COLLECTIVE_TRANSFER)],
+        if_empty=_NONE,
     )
     yield over_time(
         "Wait",
@@ -92,6 +99,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "ranks of the chosen hosts. If it grows, the work is unequal or one rank is slow."
         ),
         queries=[_by_operation(axes, COLLECTIVE_WAIT)],
+        if_empty=_NONE,
     )
     yield over_time(
         "Ambiguous waits",
@@ -103,6 +111,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         queries=[
             Query(expression=f"sum by (axis, reason) ({axes.rate(AMBIGUOUS_WAIT)})", legend="{{axis}} {{reason}}")
         ],
+        if_empty="no ambiguous wait so far",
     )
     yield over_time(
         "Bytes",
@@ -112,6 +121,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[_by_operation(axes, COLLECTIVE_BYTES)],
         unit=RATE,
+        if_empty=_NONE,
     )
     yield over_time(
         "99th percentile of durations",
@@ -122,6 +132,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=_percentile(axes), legend=_OPERATION)],
         unit=SECONDS,
+        if_empty=_NO_TIMES,
     )
     yield times(
         "Durations",
@@ -130,6 +141,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             f"first one is a slow link, or waiting. {PANEL_NEEDS}"
         ),
         buckets=f"sum by (le) ({axes.rate(COLLECTIVE_TIMES, suffix='_bucket')})",
+        if_empty=_NO_TIMES,
     )
     yield listing(
         "Operations now",
@@ -141,6 +153,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         keys=["axis", "op"],
         columns=_columns(axes),
         width=12,
+        if_empty=_NONE,
     )
 
 

@@ -124,11 +124,13 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         queries=[Query(expression=f"min by (run) ({job.series_of(CHECKPOINT_AGE)})", legend="age")],
         unit=SECONDS,
+        if_empty="no checkpoint so far",
     )
     yield over_time(
         "Checkpoints",
         text=("Checkpoints completed since the attempt began. A line that stays flat for long: the job does not save."),
         queries=[Query(expression=f"max by (run) ({job.series_of(CHECKPOINTS)})", legend="checkpoints")],
+        if_empty="no checkpoint so far",
     )
     yield over_time(
         "Longest silence",
@@ -144,6 +146,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Logged values",
         text="Values given to run.log(): compare the loss with the faults above. A gap is NaN.",
         queries=[Query(expression=f"avg by (name) ({job.series_of(LOGGED)})", legend="{{name}}")],
+        if_empty="nothing is logged: call run.log()",
     )
 
 

@@ -87,7 +87,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         columns=[
             Column(name="errors", expression=f"max by (host, gpu, xid) ({shown.series_of(GPU_XID)})", unit="none")
         ],
-        if_empty="none so far",
+        if_empty="none so far, or no GPU",
         width=12,
     )
     yield listing(

@@ -48,8 +48,9 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "MFU ledger",
         text=(
             "100 % is the hardware's peak. Dark green is MFU; each band above it is a loss. Work on the "
-            "thickest band: `traincope report RUN` gives the advice and the estimated gain. If the model's "
-            "FLOPs are unknown, forward and backward are missing here."
+            "thickest band: `traincope report RUN` gives the advice and the estimated gain. If the "
+            "peak or the model's FLOPs are unknown, as on most CPUs, forward and backward are missing here: `traincope "
+            "doctor RUN` names which."
         ),
         queries=waterfall(job),
         unit=RATIO,
@@ -125,7 +126,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             )
         ],
         unit=SECONDS,
-        if_empty="no ledger on the device's clock",
+        if_empty="no GPU, or no ledger on its clock",
         per_rank=True,
     )
     yield over_time(

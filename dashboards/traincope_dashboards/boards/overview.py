@@ -74,6 +74,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             Query(expression=job.recorded(HFU_MEAN), legend="HFU"),
         ],
         unit=RATIO,
+        if_empty="peak or FLOPs unknown: see traincope doctor RUN",
     )
     yield times(
         "Step times",
@@ -90,6 +91,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             "open the step in the viewer, use the link of a point."
         ),
         queries=[Query(expression=f"avg by (name) ({job.series_of(LOGGED)})", legend="{{name}}")],
+        if_empty="nothing is logged: call run.log()",
     )
     yield over_time(
         "Faults so far",
@@ -120,7 +122,7 @@ def _numbers(job: Scope) -> Iterator[Panel]:
         ),
         expression=job.recorded(MFU_MEAN),
         unit=RATIO,
-        if_empty="not known",
+        if_empty="no peak or FLOPs",
     )
     yield number(
         "Step time",

@@ -72,7 +72,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
             Query(expression=f"avg by (stage, action) ({shown.rate(ACTION_TIME)})", legend="stage {{stage}} {{action}}")
         ],
         unit=RATIO,
-        if_empty="recorded at level 2 only",
+        if_empty="no pipeline, or not at level 2 with TRAINCOPE_METRICS_PER_RANK=on",
         width=FULL,
     )
 

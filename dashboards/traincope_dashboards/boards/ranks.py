@@ -33,6 +33,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         query=Query(expression=job.recorded(HOST_EXPOSED_SHARE), legend="{{host}}"),
         unit=RATIO,
         width=FULL,
+        if_empty="no collective so far",
     )
     yield rows(
         "Ranks: straggler wait on their host",
@@ -43,6 +44,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         ),
         query=Query(expression=shown.recorded(BLAME), legend="{{rank}}"),
         unit=RATIO,
+        if_empty="no collective so far",
     )
     yield rows(
         "Ranks: step time",
@@ -63,6 +65,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         keys=["host", "rank"],
         columns=_worst(shown),
         rank_links=True,
+        if_empty="no collective so far",
     )
     yield over_time(
         "Straggler wait of the worst ranks",
@@ -73,6 +76,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         queries=[Query(expression=f"topk(10, {shown.recorded(BLAME)})", legend="rank {{rank}}")],
         unit=RATIO,
         per_rank=True,
+        if_empty="no collective so far",
     )
     yield over_time(
         "Steps between ranks",

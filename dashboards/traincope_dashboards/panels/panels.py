@@ -1,7 +1,7 @@
 """Kinds of panels of the dashboards, with all settings that Grafana needs.
 
 `text` is the panel's description: how to read it, and what to do. `if_empty` is shown instead of missing data that is
-normal. Links lead from a point or a row to the step reached at that time, in the viewer.
+normal, and says why it is missing. Links lead from a point or a row to the step reached at that time, in the viewer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,12 +85,14 @@ def over_time(
         panel.stacking(common.StackingConfig().mode(choices.StackingMode.NORMAL))
     for letter, query in zip("ABCDEFGH", queries, strict=False):
         panel.with_target(_ranged(query, letter=letter))
-    return _with_step(_coloured(panel, colours or {}))
+    return _with_step(_coloured(panel, colours or {}), [] if if_empty is None else queries)
 
 
-def times(title: str, *, text: str, buckets: str, width: int = HALF) -> heatmap.Panel:
+def times(title: str, *, text: str, buckets: str, if_empty: str | None = None, width: int = HALF) -> heatmap.Panel:
     """Heatmap of a histogram's buckets over time; its exemplars are dots that link to their step."""
     panel = _heat(title, text=text, width=width, unit="short").y_axis(heatmap.YAxisConfig().unit(SECONDS))
+    if if_empty is not None:
+        panel.no_value(if_empty)
     query = _target(buckets, letter="A").range().format(PromQueryFormat.HEATMAP).legend_format("{{le}}").exemplar(True)
     return panel.with_target(query)
 
@@ -259,15 +261,20 @@ def _to_viewer(*, step: str, rank: str = "") -> dashboard.DashboardLink:
     return dashboard.DashboardLink("this step in the viewer").url(_viewer_url(step=step, rank=rank)).target_blank(True)
 
 
-def _with_step(panel: timeseries.Panel) -> timeseries.Panel:
-    """Add the reached step as a hidden series; links of a point read it at the point's time."""
+def _with_step(panel: timeseries.Panel, may_be_empty: Sequence[Query]) -> timeseries.Panel:
+    """Add the reached step as a hidden series; links of a point read it at the point's time.
+
+    Where the queries `may_be_empty` are, there is no step either: Grafana shows `if_empty` only without any series.
+    """
     hidden = {
         "custom.hideFrom": {"viz": True, "legend": True, "tooltip": True},
         "custom.stacking": {"mode": "none"},
         "custom.axisPlacement": "hidden",
         "unit": "none",
     }
-    panel.with_target(_ranged(Query(expression=STEP_NOW, legend=STEP), letter="S"))
+    shown = " or ".join(f"({query.expression})" for query in may_be_empty)
+    step = f"{STEP_NOW} and on () ({shown})" if shown else STEP_NOW
+    panel.with_target(_ranged(Query(expression=step, legend=STEP), letter="S"))
     panel.override_by_name(STEP, [models.DynamicConfigValue(id_val=name, value=hidden[name]) for name in hidden])
     return panel.with_transformation(
         models.DataTransformerConfig(id_val="joinByField", options={"byField": "Time", "mode": "outer"})

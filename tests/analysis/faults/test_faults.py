@@ -500,7 +500,7 @@ def test_a_sys_exit_has_its_code_and_the_handled_exception() -> None:
     assert memory.kind == FaultKind.OUT_OF_MEMORY
     verdict = analyze(timeline(replace(records, details={1: code}))).verdict[0]
     assert (verdict.kind, verdict.ranks) == ("failed_rank", (0,))
-    assert verdict.evidence.startswith("rank 0 ended first: it exited with code 3 at train.py:9; it was in")
+    assert verdict.evidence.startswith("rank 0 ended: it exited with code 3 at train.py:9; it was in")
 
 
 def test_a_rank_that_exited_is_the_first_if_the_launcher_ended_all_others() -> None:

@@ -32,8 +32,9 @@ def test_names_are_whole_at_every_width(
     monkeypatch.setenv("COLUMNS", str(columns))
     with pytest.raises(SystemExit, match="0"):
         main(["ls", str(tmp_path)])
-    head, *rows, last = capsys.readouterr().out.splitlines()
-    assert (head, last) == (heads, "2 runs")
+    head, *rows, number, without = capsys.readouterr().out.splitlines()
+    assert (head, number) == (heads, "2 runs")
+    assert without == "2 runs without a kept report; traincope report RUN has steps, MFU and verdict"
     assert [row.split()[0] for row in rows if not row.startswith(" ")] == list(NAMES)
     assert len(rows) == (4 if columns == 60 else 2)
 

@@ -85,6 +85,22 @@ def test_names_of_a_run_cannot_write_to_the_terminal(tmp_path: Path, capsys: pyt
     assert all(len(line) < 200 for line in shown.splitlines())
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_no_value_is_cut_on_a_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = "select * from collectives order by start_ns limit 3"
+    (first, *_) = json.loads(sql(capsys, RUN, query, "--format", "json"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = sql(capsys, RUN, query)
+    assert all(len(line) <= columns for line in shown.splitlines())
+    assert shown.endswith("3 rows\n")
+    rows = dict(line.split() for line in shown.partition("row 2")[0].splitlines()[1:] if len(line.split()) == 2)
+    numbers = {name: str(value) for name, value in first.items() if type(value) is int}
+    assert {name: rows[name] for name in numbers} == numbers
+
+
 def test_the_views_are_listed_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     shown = sql(capsys, "--views")
     assert "collectives  one row: one rank's part in one ended collective" in shown

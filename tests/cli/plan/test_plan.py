@@ -142,8 +142,8 @@ def test_1f1b_is_drawn_as_narayanan_draws_it(
         "    2 ····F0F1····B0  F2B1  F3B2  F4B3  F5B4  F6B5  F7B6  ··B7  ········ 27.3 %\n"
         "    3 ······F0B0  F1B1  F2B2  F3B3  F4B4  F5B5  F6B6  F7B7  ············ 27.3 %\n"
         "    F forward, B backward; left: rank; right: its idle share\n"
-        "bubble: 27.3 % of total time, 37.5 % of ideal time; by formula 27.3 %, (P - 1) (F + B) "
-        "(Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1)\n"
+        "bubble: 27.3 % of total time, 37.5 % of ideal time; by formula 27.3 %, (P - 1)\n"
+        "(F + B) (Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1)\n"
     )
 
 

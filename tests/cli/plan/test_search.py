@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.plan.test_plan import outcome
+from traincope.cli.plan.search.text import winner
 from traincope.engine.config.load import load_config
 
 SEARCH = [
@@ -33,7 +34,7 @@ SEARCH = [
 
 def test_the_answer_holds_every_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    words = (*SEARCH, "--price-per-gpu-hour", "2", "--emit", str(file))
+    words = (*SEARCH, "--price-per-gpu-hour", "2", "--currency", "eur", "--emit", str(file))
     answer = json.loads(outcome(capsys, *words, "--format", "json"))
     best, *others = answer["ranked"]
     assert [each["step_seconds"] for each in answer["ranked"]] == sorted(
@@ -42,6 +43,7 @@ def test_the_answer_holds_every_number(capsys: pytest.CaptureFixture[str], tmp_p
     assert sum(best["parts"].values()) == pytest.approx(best["step_seconds"])
     assert best["tokens_per_second"] == pytest.approx(64 * 8192 / best["step_seconds"])
     assert best["money"] == pytest.approx(2 * best["gpu_hours"])
+    assert f"price: {2 * best['gpu_hours']:,.2f} EUR" in list(winner(answer))
     assert [each["place"] for each in answer["comparisons"]] == [2, 3, 4]
     for comparison, other in zip(answer["comparisons"], others, strict=False):
         assert sum(comparison["parts"].values()) == pytest.approx(other["step_seconds"] - best["step_seconds"])

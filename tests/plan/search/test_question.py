@@ -25,10 +25,12 @@ def test_the_parts_of_an_answer_sum() -> None:
 
 
 def test_a_command_line_has_only_options_that_differ_from_the_defaults() -> None:
-    question = Question(model="a b.toml", gpu="h100", gpus=8, batch=16, micro_batch=2, price_per_gpu_hour=2.5)
+    question = Question(
+        model="a b.toml", gpu="h100", gpus=8, batch=16, micro_batch=2, price_per_gpu_hour=2.5, currency="EUR"
+    )
     assert question.command == (
         "traincope plan search --model 'a b.toml' --gpu h100 --gpus 8 --batch 16 --price-per-gpu-hour 2.5 "
-        "--micro-batch 2"
+        "--currency EUR --micro-batch 2"
     )
 
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from traincope.cli.command import EXAMPLE, Help
 from traincope.cli.launch.hang_exit import add_on_hang_argument
 from traincope.cli.launch_files.emit import FORMATS, add_file_arguments, emit_command
 from traincope.errors import UsageError
@@ -40,7 +41,11 @@ class LaunchFile:
         formats = parser.add_subparsers(title="formats", dest="emit", metavar="FORMAT", required=True)
         for name in FORMATS:
             parsed = formats.add_parser(
-                name, help=WHAT[name], description=f"write {WHAT[name]}", epilog=f"example: {self.example}"
+                name,
+                help=WHAT[name],
+                description=f"write {WHAT[name]}",
+                epilog=f"{EXAMPLE}{self.example}",
+                formatter_class=Help,
             )
             _add_options(parsed)
 

@@ -28,6 +28,7 @@ from traincope.timeline.observation import Recorder
 from traincope.units import count, share
 
 STYLES = {RunState.RUNNING: "green", RunState.HUNG: "bold red", RunState.DEAD: "red", RunState.DAMAGED: "red"}
+ENDED = (RunState.DONE, RunState.DEAD, RunState.IMPORTED)
 RUN, VERDICT = "run", "verdict"
 ALWAYS, WITH_ROOM = ("state", "steps", "MFU"), ("ranks", "start (UTC)", "goodput")
 """Columns between name and verdict, and those that a wider terminal has too, in the order in which they are added."""
@@ -105,8 +106,15 @@ def _show(runs: Sequence[ListedRun], directory: Path, console: Console) -> None:
         console.print(Trimmed(grid), end="")
         if run is not None and run.problem:
             console.print(Text(f"  {printable(run.problem)}"), soft_wrap=True)
-    for line in (count(len(runs), "run"), *_recorders(runs)):
+    for line in (count(len(runs), "run"), *_without_report(runs), *_recorders(runs)):
         console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def _without_report(runs: Sequence[ListedRun]) -> Iterator[str]:
+    """Say why ended runs have no verdict: `ls` reads reports, not records."""
+    number = sum(run.state in ENDED and run.title is None for run in runs)
+    if number:
+        yield f"{count(number, 'run')} without a kept report; traincope report RUN has steps, MFU and verdict"
 
 
 def _recorders(runs: Sequence[ListedRun]) -> Iterator[str]:

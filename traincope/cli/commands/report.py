@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from traincope.analysis import Analysis, analyze, parse_changes, parse_settings, predict_settings, what_if
 from traincope.analysis.communication.workflow import workflow
@@ -118,7 +119,7 @@ def _summary_text(arguments: argparse.Namespace) -> str:
 
 
 def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
-    prices = {"price_per_gpu_hour": arguments.price_per_gpu_hour, "price_per_kwh": arguments.price_per_kwh}
+    prices = _prices(arguments)
     if arguments.format == "json":
         return to_json(to_document(analysis, **prices))
     if arguments.format == HTML:
@@ -137,12 +138,15 @@ def _report_text(analysis: Analysis, arguments: argparse.Namespace) -> str:
     return captured.get()
 
 
+def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in ("price_per_gpu_hour", "price_per_kwh", "currency")}
+
+
 def _workflow_text(analyses: list[Analysis], arguments: argparse.Namespace) -> str:
     """The waits between the jobs, and then the report of each."""
     together = workflow(analyses)
     if arguments.format == "json":
-        prices = {"price_per_gpu_hour": arguments.price_per_gpu_hour, "price_per_kwh": arguments.price_per_kwh}
-        reports = [to_document(analysis, **prices) for analysis in analyses]
+        reports = [to_document(analysis, **_prices(arguments)) for analysis in analyses]
         return json.dumps(workflow_document(together, reports), indent=2, allow_nan=False) + "\n"
     console = make_console(file=StringIO() if arguments.output else None)
     with console.capture() as captured:

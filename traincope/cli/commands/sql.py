@@ -3,19 +3,20 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from traincope.cli.answers import add_format, write_answer
 from traincope.cli.given_runs import given_runs
 from traincope.cli.screen import make_console
 from traincope.errors import MissingDependencyError, UsageError
-from traincope.lines import Trimmed, text
+from traincope.lines import GAP, Trimmed, text
 from traincope.printable import short
 from traincope.units import MISSING, count
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 CSV, PARQUET = "csv", "parquet"
 MAX_ROWS = 100
 """Rows of a table on a terminal; the other formats have all."""
+MAX_WIDE_ROWS = 10
+"""Rows on a terminal that is too narrow for the table, each over many lines."""
 MAX_CELL = 60
 """Characters of a cell on a terminal."""
 WIDE = 1000
@@ -108,31 +111,54 @@ def _drawn(show: Callable[[Console], None]) -> str:
 
 
 def _show_rows(answer: "pa.Table", console: Console) -> None:
-    """Print the first rows as a table, and the number of all."""
+    """Print the first rows as a table, or each as a table if they are too wide, and the number of all."""
     from traincope.tables.rows import cells
 
-    table = _table(*(short(name, max_length=MAX_CELL) for name in answer.column_names))
+    names = [text(short(name, max_length=MAX_CELL)) for name in answer.column_names]
+    rows = [
+        [text(short(cell, max_length=MAX_CELL)) for cell in row]
+        for row in cells(answer.slice(0, MAX_ROWS), null=MISSING)
+    ]
+    widths = (max(each.cell_len for each in column) for column in zip(names, *rows, strict=True))
+    is_wide = sum(widths) + GAP * (len(names) - 1) > console.width
+    shown = rows[:MAX_WIDE_ROWS] if is_wide else rows
+    for table in _rows_apart(names, shown) if is_wide else [_rows_together(answer, names, shown)]:
+        console.print(Trimmed(table), end="")
+    more = f", {len(shown)} of them shown; --format csv has all" if len(answer) > len(shown) else ""
+    console.print(text(f"{count(len(answer), 'row')}{more}", style="dim"))
+
+
+def _rows_together(answer: "pa.Table", names: list[Text], rows: list[list[Text]]) -> Table:
+    table = _table(*names)
     for column, field in zip(table.columns, answer.schema, strict=True):
         column.justify = "right" if str(field.type) in NUMBERS else "left"
-    for row in cells(answer.slice(0, MAX_ROWS), null=MISSING):
-        table.add_row(*(text(short(cell, max_length=MAX_CELL)) for cell in row))
-    console.print(Trimmed(table), end="")
-    shown = f", {MAX_ROWS} of them shown; --format csv has all" if len(answer) > MAX_ROWS else ""
-    console.print(text(f"{count(len(answer), 'row')}{shown}", style="dim"))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _rows_apart(names: list[Text], rows: list[list[Text]]) -> Iterator[Table]:
+    """One table for each row, with a line for each column."""
+    for number, row in enumerate(rows, start=1):
+        table = _table(text(f"row {number}"), text(""))
+        table.columns[-1].no_wrap = False
+        for name, cell in zip(names, row, strict=True):
+            table.add_row(text("  ").append(name), cell)
+        yield table
 
 
 def _show_views(views: Sequence["DescribedView"], console: Console) -> None:
     for view in views:
         console.print(text(view["name"], style="bold").append(f"  one row: {view['row']}", style="not bold dim"))
-        table = _table("  column", "type", "unit", "meaning")
+        table = _table(*map(text, ("  column", "type", "unit", "meaning")))
         table.columns[-1].no_wrap = False
         for column in view["columns"]:
             table.add_row(f"  {column['name']}", column["type"], column["unit"].strip("`"), text(column["help"]))
         console.print(Trimmed(table), end="")
 
 
-def _table(*heads: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+def _table(*heads: Text) -> Table:
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for head in heads:
-        table.add_column(text(head), no_wrap=True, overflow="ellipsis")
+        table.add_column(head, no_wrap=True, overflow="ellipsis")
     return table

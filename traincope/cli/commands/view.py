@@ -32,4 +32,5 @@ class View:
             shows=f"shows {', '.join(map(str, runs))}",
             open_browser=not arguments.no_browser,
             price_per_gpu_hour=arguments.price_per_gpu_hour,
+            currency=arguments.currency,
         )

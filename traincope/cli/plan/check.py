@@ -42,7 +42,7 @@ class Broken(TypedDict):
     lost_mfu: float | None
     """MFU that the training reaches more with the change."""
     lost_money: float | None
-    """Price of the lost GPU-hours; null also without a price."""
+    """Price of the lost GPU-hours, in the answer's currency; null also without a price."""
 
 
 class Unjudged(TypedDict):
@@ -59,6 +59,8 @@ class Answer(TypedDict):
     mfu: float | None
     """Predicted MFU of the plan; null if it leaves its model or layout open, or breaks a rule of severity `error`."""
     step_seconds: float | None
+    currency: str | None
+    """Currency of all money, as USD; null without a price."""
     num_rules: int
     broken: list[Broken]
     unjudged: list[Unjudged]
@@ -216,6 +218,7 @@ def _answer(path: Path, plan: TrainingPlan, site: Site, broken: list[Broken]) ->
         gpus=site.cluster.gpus,
         mfu=None if prediction is None else prediction.expected_mfu,
         step_seconds=None if prediction is None else prediction.expected_seconds,
+        currency=None if site.job.price_per_gpu_hour is None else site.job.currency,
         num_rules=len(RULES),
         broken=broken,
         unjudged=[Unjudged(rules=rules, reason=reason) for reason, rules in _by_reason(plan).items()],
@@ -240,9 +243,13 @@ def _fails(broken: list[Broken], least: str) -> bool:
 def _show(answer: Answer, console: Console) -> None:
     mfu = "" if answer["mfu"] is None else f"; predicted MFU {share(answer['mfu'])}"
     head = f"{answer['plan']}, a plan of {answer['framework']}, on {answer['gpus']:,} {answer['gpu']}{mfu}"
-    console.print(Text(f"CHECK  {head}", style="bold"))
+    console.print(Trimmed(Text(f"CHECK  {head}", style="bold")), end="")
     for each in answer["broken"]:
-        lines = [f"{each['severity']} {each['rule']}: {each['message']}", each["fix"] + _cost(each), each["source"]]
+        lines = [
+            f"{each['severity']} {each['rule']}: {each['message']}",
+            each["fix"] + _cost(each, answer["currency"]),
+            each["source"],
+        ]
         console.print(Trimmed(indented(Text(line) for line in lines)), end="")
     for open_rules in answer["unjudged"]:
         line = Text(f"not judged: {', '.join(open_rules['rules'])}: {open_rules['reason']}")
@@ -252,9 +259,9 @@ def _show(answer: Answer, console: Console) -> None:
     console.print(f"{count(answer['num_rules'], 'rule')}, {len(answer['broken'])} broken{not_judged}", highlight=False)
 
 
-def _cost(broken: Broken) -> str:
+def _cost(broken: Broken, currency: str | None) -> str:
     if broken["lost_ratio"] is None:
         return ""
     mfu = "" if broken["lost_mfu"] is None else f", {100 * broken['lost_mfu']:.1f} points of MFU"
-    price = "" if broken["lost_money"] is None else f", {money(broken['lost_money'])}"
+    price = "" if broken["lost_money"] is None else f", {money(broken['lost_money'], currency)}"
     return f" Saves {share(broken['lost_ratio'])} of the time{mfu}{price}."

@@ -9,7 +9,7 @@ from rich.console import Console
 from traincope.cli.plan.pipeline_size import add_size, stage_work, times
 from traincope.cli.screen import make_console
 from traincope.errors import UsageError
-from traincope.lines import Trimmed
+from traincope.lines import Trimmed, text
 from traincope.plan.pipeline.bubble import FORMULAS, bubble_ratio
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, orders, resolve_schedule
 from traincope.plan.pipeline.schedule import Timetable, timetable
@@ -113,7 +113,7 @@ def _draw(name: str, shape: Shape, planned: Timetable, *, formula: float | None,
     console.print(f"{SCHEDULES[name].title}: {size}", highlight=False, style="bold")
     console.print(Trimmed(drawing), end="")
     line = f"bubble: {share(planned.idle_ratio)} of total time, {share(planned.idle_over_ideal)} of ideal time"
-    console.print(f"{line}; {_formula(name, formula)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(Trimmed(text(f"{line}; {_formula(name, formula)}")), end="")
 
 
 def _formula(name: str, ratio: float | None) -> str:

@@ -67,9 +67,10 @@ def memory(
     # torch's first stage has nothing to compute in I, and computes again in W.
     again = {stage: whole[stage] - kept[stage] for stage in kept if stage > 0}
     schedule, pipeline = layout.order_name, layout.pipeline
-    in_flight, alike = _in_flight_of_ranks(schedule, pipeline), _alike_ranks(shape, schedule, pipeline)
+    settled = _settled(schedule, pipeline)
+    in_flight, alike = _in_flight_of_ranks(schedule, settled), _alike_ranks(shape, schedule, pipeline)
     ranks: list[RankMemory] = []
-    for rank, moments in _moments_of_ranks(schedule, pipeline).items():
+    for rank, moments in _moments_of_ranks(schedule, settled).items():
         activations = _largest(moments, kept, again)
         if alike[rank] < rank:
             like = ranks[alike[rank]]
@@ -220,23 +221,26 @@ def _moments(order: Order) -> frozenset[Moment]:
     return frozenset(moments)
 
 
+def _settled(schedule: str, shape: Shape) -> Shape:
+    """The shape with the fewest microbatches that has all moments of `shape`.
+
+    After some rounds of microbatches a schedule repeats itself, and more microbatches add no moment.
+    """
+    rounds = SCHEDULES[schedule].settled_rounds
+    return shape if rounds is None else replace(shape, microbatches=min(shape.microbatches, rounds * shape.ranks))
+
+
 @lru_cache(maxsize=4096)
 def _in_flight_of_ranks(schedule: str, shape: Shape) -> tuple[int, ...]:
-    """Rank -> most microbatches that its stages hold at once."""
+    """Rank -> most microbatches that its stages hold at once. `shape`: a settled one."""
     once = dict.fromkeys(range(shape.stages), 1)
     return tuple(_largest(moments, once, NOTHING) for moments in _moments_of_ranks(schedule, shape).values())
 
 
 @lru_cache(maxsize=4096)
 def _moments_of_ranks(schedule: str, shape: Shape) -> Mapping[int, frozenset[Moment]]:
-    """Rank -> its moments. Cached, because they don't depend on the model.
-
-    After some rounds of microbatches a schedule repeats itself, and more microbatches add no moment.
-    """
-    rounds = SCHEDULES[schedule].settled_rounds
-    fewest = shape.microbatches if rounds is None else min(shape.microbatches, rounds * shape.ranks)
-    settled = replace(shape, microbatches=fewest)
-    return {rank: _fullest(_moments(order)) for rank, order in orders(schedule, settled).items()}
+    """Rank -> its moments. Cached, because they don't depend on the model. `shape`: a settled one."""
+    return {rank: _fullest(_moments(order)) for rank, order in orders(schedule, shape).items()}
 
 
 def _fullest(moments: frozenset[Moment]) -> frozenset[Moment]:

@@ -171,11 +171,13 @@ def predict(
     causal_half: bool = False,
     held: tuple[RankMemory, ...] | None = None,
     bubble: float | None = None,
+    communicates: bool = True,
 ) -> Prediction:
     """Predict one layout. Raises UsageError for a layout that the model cannot have.
 
     `causal_half`: attention computes, and counts, only the half that a causal mask leaves. `held` and `bubble`: the
-    layout's `memory` and `exact_bubble`, if they are computed already.
+    layout's `memory` and `exact_bubble`, if they are computed already. Without `communicates` the prediction has no
+    axes, and its step is a lower bound.
     """
     held = memory(shape, layout=layout, precision=precision, policy=policy) if held is None else held
     bubble = exact_bubble(shape, layout=layout) if bubble is None else bubble
@@ -207,7 +209,7 @@ def predict(
         copy_seconds=_copy_seconds(shape, layout=layout, machine=machine),
         optimizer_seconds=_optimizer_seconds(shape, layout=layout, machine=machine),
         host_seconds=machine.host_seconds,
-        axes=_axes(traffic, machine=machine, hides=hides),
+        axes=_axes(traffic, machine=machine, hides=hides) if communicates else (),
         memory=held,
         fits=max(rank.total for rank in held) <= machine.memory_bytes,
     )

@@ -162,6 +162,8 @@ class Answer(TypedDict):
     sequence: int
     batch: int
     tokens: float
+    currency: str | None
+    """Currency of all money, as USD; null without a price."""
     ranked: list[Ranked]
     num_fitting: int
     checked: str
@@ -207,6 +209,7 @@ def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int,
         sequence=shape.sequence,
         batch=batch,
         tokens=job.tokens,
+        currency=None if job.price_per_gpu_hour is None else job.currency,
         ranked=[_ranked(each, job, shape=shape, cluster=cluster) for each in found.ranked],
         num_fitting=found.num_fitting,
         checked=checked(measured=cluster.rates is not None),

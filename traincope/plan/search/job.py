@@ -6,6 +6,7 @@ from traincope.errors import UsageError
 from traincope.plan.cadence import RANK_MTBF_SECONDS, Failures, daly_seconds, job_mtbf, useful_ratio
 from traincope.plan.layout.prediction import Prediction
 from traincope.plan.model.flops import six_n_d
+from traincope.units import CURRENCY
 
 DAY_S, HOUR_S = 86_400, 3_600
 JOULES_PER_MWH = 3.6e9
@@ -19,6 +20,7 @@ class Job:
 
     tokens: float
     price_per_gpu_hour: float | None = None
+    currency: str = CURRENCY
     watts: float | None = None
     """Power of one device. None: unknown."""
     pue: float = 1.0
@@ -51,6 +53,7 @@ class Outcome:
     gpu_hours: float
     """GPUs times the elapsed time."""
     money: float | None
+    """Price of the GPU-hours, in the job's currency."""
     energy_mwh: float | None
     """At the power limit of all devices: an upper bound."""
 

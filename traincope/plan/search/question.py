@@ -15,6 +15,7 @@ from traincope.plan.search.job import HOUR_S, TOKENS_PER_PARAMETER, Job
 from traincope.plan.search.rates import MeasuredRates
 from traincope.plan.search.search import Found, Report, search
 from traincope.plan.search.space import Wanted
+from traincope.units import CURRENCY
 
 RANK_MTBF_HOURS = RANK_MTBF_SECONDS / HOUR_S
 POSITIVE = ("gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds")
@@ -35,6 +36,8 @@ class SiteOptions:
     tokens: float | None = None
     """Tokens of the training. None: TOKENS_PER_PARAMETER per active parameter."""
     price_per_gpu_hour: float | None = None
+    currency: str = CURRENCY
+    """Currency of the price."""
     pue: float = 1.0
     gpu_mtbf_hours: float = RANK_MTBF_HOURS
     save_seconds: float = 40.0
@@ -62,6 +65,7 @@ class SiteOptions:
         return Job(
             tokens=TOKENS_PER_PARAMETER * parameters if self.tokens is None else self.tokens,
             price_per_gpu_hour=self.price_per_gpu_hour,
+            currency=self.currency,
             watts=find_accelerator(self.gpu).watts,
             pue=self.pue,
             rank_mtbf_seconds=self.gpu_mtbf_hours * HOUR_S,

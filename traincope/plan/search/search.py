@@ -2,8 +2,8 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy
@@ -53,6 +53,16 @@ class _Fitting:
     layout: Layout
     policy: ActivationPolicy
     held: tuple[RankMemory, ...]
+
+
+class _Bound(Enum):
+    """How far a layout is predicted."""
+
+    COMPUTE = 0
+    """A lower bound: without communication, and with the least bubble."""
+    BUBBLE = 1
+    """A lower bound: with the least bubble."""
+    EXACT = 2
 
 
 class _Smallest:
@@ -132,16 +142,20 @@ def _fastest(
     best: int,
     report: Report,
 ) -> Iterator[Candidate]:
-    """Yield the fastest layouts, fastest first.
+    """Yield the fastest layouts, fastest first; of equally fast ones the first of `fitting`.
 
-    A timetable takes long, so each layout starts with a lower bound of its bubble. The one that looks fastest gets its
-    exact bubble, until those that look fastest are exact.
+    Communication and timetables take long to compute, so each layout starts without communication and with a lower
+    bound of its bubble. The one that looks fastest gets its communication, then its exact bubble, until those that look
+    fastest are exact.
     """
-    order = count()
-    heap: list[tuple[float, int, _Fitting, Prediction, bool]] = []
+    heap: list[tuple[float, int, _Bound, Prediction]] = []
 
-    def push(each: _Fitting, bubble: float, *, exact: bool) -> None:
-        predicted = predict(
+    def push(number: int, bound: _Bound, predicted: Prediction) -> None:
+        heapq.heappush(heap, (predicted.expected_seconds, number, bound, predicted))
+
+    def predicted(number: int, *, communicates: bool) -> Prediction:
+        each = fitting[number]
+        return predict(
             shape,
             layout=each.layout,
             precision=precision,
@@ -149,17 +163,20 @@ def _fastest(
             machine=machine,
             causal_half=each.policy.flash,
             held=each.held,
-            bubble=bubble,
+            bubble=least_bubble(shape, layout=each.layout),
+            communicates=communicates,
         )
-        heapq.heappush(heap, (predicted.expected_seconds, next(order), each, predicted, exact))
 
-    for number, each in enumerate(fitting):
+    for number in range(len(fitting)):
         report(f"{number:,} of {len(fitting):,} layouts that fit are predicted")
-        push(each, least_bubble(shape, layout=each.layout), exact=False)
+        push(number, _Bound.COMPUTE, predicted(number, communicates=False))
     while heap and best:
-        _, _, each, predicted, exact = heapq.heappop(heap)
-        if not exact:
-            push(each, exact_bubble(shape, layout=each.layout), exact=True)
-            continue
-        best -= 1
-        yield Candidate(layout=each.layout, recompute=each.policy.recompute, prediction=predicted)
+        _, number, bound, found = heapq.heappop(heap)
+        each = fitting[number]
+        if bound is _Bound.COMPUTE:
+            push(number, _Bound.BUBBLE, predicted(number, communicates=True))
+        elif bound is _Bound.BUBBLE:
+            push(number, _Bound.EXACT, replace(found, bubble_ratio=exact_bubble(shape, layout=each.layout)))
+        else:
+            best -= 1
+            yield Candidate(layout=each.layout, recompute=each.policy.recompute, prediction=found)

@@ -10,7 +10,7 @@ def cost_of(analysis: Analysis) -> schema.Cost:
         schema.convert(loss, schema.Loss, rank_hours=rank_hours(loss.ns), money=None)
         for loss in loss_breakdown(analysis)
     ]
-    return schema.convert(cost(analysis.ledger), schema.Cost, losses=losses)
+    return schema.convert(cost(analysis.ledger), schema.Cost, currency=None, losses=losses)
 
 
 def rank_hours_of(ns: int | None) -> float | None:
@@ -18,22 +18,22 @@ def rank_hours_of(ns: int | None) -> float | None:
     return None if ns is None else rank_hours(ns)
 
 
-def with_price(document: schema.Document, *, price_per_gpu_hour: float) -> schema.Document:
-    """Return the document with a price, in any currency, on every number in rank-hours."""
+def with_price(document: schema.Document, *, price_per_gpu_hour: float, currency: str) -> schema.Document:
+    """Return the document with a price on every number in rank-hours."""
     ledger, kernels = document["ledger"], document["kernels"]
     return {
         **document,
         "verdict": [_finding(finding, price_per_gpu_hour) for finding in document["verdict"]],
-        "ledger": None if ledger is None else {**ledger, "cost": _cost(ledger["cost"], price_per_gpu_hour)},
-        "kernels": None if kernels is None else _kernels(kernels, price_per_gpu_hour),
+        "ledger": None if ledger is None else {**ledger, "cost": _cost(ledger["cost"], price_per_gpu_hour, currency)},
+        "kernels": None if kernels is None else _kernels(kernels, price_per_gpu_hour, currency),
     }
 
 
-def with_energy_price(document: schema.Document, *, price_per_kwh: float) -> schema.Document:
-    """Return the document with a price, in any currency, on the energy of the GPUs."""
+def with_energy_price(document: schema.Document, *, price_per_kwh: float, currency: str) -> schema.Document:
+    """Return the document with a price on the energy of the GPUs."""
     used = document["energy"]
     money = None if used["kwh"] is None else used["kwh"] * price_per_kwh
-    return {**document, "energy": {**used, "price_per_kwh": price_per_kwh, "money": money}}
+    return {**document, "energy": {**used, "price_per_kwh": price_per_kwh, "currency": currency, "money": money}}
 
 
 def _finding(finding: schema.Finding, price: float) -> schema.Finding:
@@ -41,7 +41,7 @@ def _finding(finding: schema.Finding, price: float) -> schema.Finding:
     return {**finding, "estimated_gain_money": gain}
 
 
-def _kernels(part: schema.Kernels, price: float) -> schema.Kernels:
+def _kernels(part: schema.Kernels, price: float, currency: str) -> schema.Kernels:
     classes: list[schema.KernelClass] = [
         {
             **kernel_class,
@@ -50,13 +50,13 @@ def _kernels(part: schema.Kernels, price: float) -> schema.Kernels:
         for kernel_class in part["classes"]
     ]
     slowdown = price_of(part["overlap_slowdown_rank_hours"], price_per_gpu_hour=price)
-    return {**part, "classes": classes, "overlap_slowdown_money": slowdown}
+    return {**part, "classes": classes, "overlap_slowdown_money": slowdown, "currency": currency}
 
 
-def _cost(part: schema.Cost, price: float) -> schema.Cost:
+def _cost(part: schema.Cost, price: float, currency: str) -> schema.Cost:
     with_price = Cost(wall_hours=part["wall_rank_hours"], hours=part["rank_hours"], price_per_gpu_hour=price)
     losses = [{**loss, "money": price_of(loss["rank_hours"], price_per_gpu_hour=price)} for loss in part["losses"]]
-    return schema.convert(with_price, schema.Cost, losses=losses)
+    return schema.convert(with_price, schema.Cost, currency=currency, losses=losses)
 
 
 def shows_costs(cost: schema.Cost) -> bool:

@@ -31,6 +31,7 @@ from traincope.report.document.recording_losses import count_losses
 from traincope.report.document.timetable import timetable_rows
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
+from traincope.units import CURRENCY
 
 UNKNOWN_ENERGY = Energy(reason="a part of a run has no energy")
 
@@ -45,17 +46,23 @@ def to_json(document: schema.Document) -> str:
 
 
 def to_document(
-    analysis: Analysis, *, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None
+    analysis: Analysis,
+    *,
+    price_per_gpu_hour: float | None = None,
+    price_per_kwh: float | None = None,
+    currency: str = CURRENCY,
 ) -> schema.Document:
     """Return all results of the analysis in the fixed shape; null means no evidence.
 
-    `price_per_gpu_hour`, in any currency, adds prices to the ledger's terms, to losses by cause and to the
-    estimated gains of findings. `price_per_kwh` adds the price of the GPUs' energy.
+    `price_per_gpu_hour` adds prices to the ledger's terms, to losses by cause and to the estimated gains of findings.
+    `price_per_kwh` adds the price of the GPUs' energy. Both are in `currency`.
     """
     document = _document(analysis)
     if price_per_kwh is not None:
-        document = with_energy_price(document, price_per_kwh=price_per_kwh)
-    return document if price_per_gpu_hour is None else with_price(document, price_per_gpu_hour=price_per_gpu_hour)
+        document = with_energy_price(document, price_per_kwh=price_per_kwh, currency=currency)
+    if price_per_gpu_hour is not None:
+        document = with_price(document, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
+    return document
 
 
 def _document(analysis: Analysis) -> schema.Document:
@@ -68,7 +75,9 @@ def _document(analysis: Analysis) -> schema.Document:
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         causes=[_causes(each) for each in term_causes(analysis)],
         utilization=_utilization(analysis.utilization, analysis.experts),
-        energy=schema.convert(analysis.energy or UNKNOWN_ENERGY, schema.Energy, price_per_kwh=None, money=None),
+        energy=schema.convert(
+            analysis.energy or UNKNOWN_ENERGY, schema.Energy, price_per_kwh=None, currency=None, money=None
+        ),
         comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
         bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
         stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,

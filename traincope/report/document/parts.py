@@ -73,6 +73,7 @@ def kernels(traced: Kernels, queues: Sequence[QueueLength], unfused: Unfused | N
         classes=[_class(each, total_ns=traced.total_ns) for each in traced.classes],
         overlap_slowdown_rank_hours=None if traced.overlap is None else rank_hours_of(traced.overlap.slowdown_ns),
         overlap_slowdown_money=None,
+        currency=None,
         queues=[schema.convert(queue, schema.QueueLength) for queue in queues],
         unfused=None if unfused is None else schema.convert(unfused, schema.Unfused),
     )

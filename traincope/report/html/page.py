@@ -16,17 +16,26 @@ from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
 from traincope.report.html.source import Source
 from traincope.report.text.sections.reliability import is_logbook
+from traincope.units import CURRENCY
 
 NO_SCRIPT = "Figures need JavaScript. The tables hold every number."
 
 
-def to_html(analysis: Analysis, *, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> str:
+def to_html(
+    analysis: Analysis,
+    *,
+    price_per_gpu_hour: float | None = None,
+    price_per_kwh: float | None = None,
+    currency: str = CURRENCY,
+) -> str:
     """The report as one HTML file that works offline.
 
     It holds the whole document of `to_document` as JSON (`<script id="document">`), the source of every number on the
     page. The prices are passed to `to_document`. Raises MissingDependencyError where plotly is not installed.
     """
-    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh)
+    document = to_document(
+        analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh, currency=currency
+    )
     source = Source(analysis=analysis, document=document)
     every = [section(source) for section in ALL]
     sections = [section for section in every if section.missing is None] if is_logbook(document) else every

@@ -93,7 +93,7 @@ class Finding(TypedDict):
     estimated_gain_rank_hours: float | None
     """The same gain in rank-hours of all ranks and counted steps."""
     estimated_gain_money: float | None
-    """The same gain in the price's currency; null without a price."""
+    """The same gain in money, in the currency of `ledger.cost`; null without a price."""
 
 
 class OpenRecord(TypedDict):

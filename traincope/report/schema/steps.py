@@ -66,9 +66,11 @@ class Cost(TypedDict):
     rank_hours: Annotated[dict[str, float | None], result.hours]
     """Ledger term -> rank-hours."""
     price_per_gpu_hour: float | None
+    currency: str | None
+    """Currency of the price and of all money in the ledger and the verdict, as USD; null without a price."""
     wall_money: float | None
     money: dict[str, float | None] | None
-    """Ledger term -> cost in the price's currency; null without a price. A rank has one GPU."""
+    """Ledger term -> cost; null without a price. A rank has one GPU."""
     losses: list[Loss]
     """Losses by cause, the largest first. They overlap with each other and with terms, so they do not add up."""
 
@@ -203,8 +205,10 @@ class Energy(TypedDict):
     """Ledger term -> joules per step, in proportion of its time: an estimate. They sum to `joules_per_step`."""
     gpus: list[GpuEnergy]
     price_per_kwh: float | None
+    currency: str | None
+    """Currency of `price_per_kwh` and `money`, as USD; null without a price."""
     money: float | None
-    """Price of `kwh`, in the price's currency."""
+    """Price of `kwh`."""
     reason: str | None
     """Reason for the nulls."""
 

@@ -51,7 +51,7 @@ class KernelClass(TypedDict):
     inefficiency_rank_hours: float | None
     """The same in rank-hours. A rank has one GPU."""
     inefficiency_money: float | None
-    """The same in the price's currency; null without a price."""
+    """The same in money, in the `currency` of the kernels; null without a price."""
     roofline: Roofline | None
     roofline_reason: str | None
 
@@ -148,6 +148,8 @@ class Kernels(TypedDict):
     """Sum over these of duration - median of the same kernel alone; part of kernel inefficiency. null: fewer than 3."""
     overlap_slowdown_rank_hours: float | None
     overlap_slowdown_money: float | None
+    currency: str | None
+    """Currency of all money in the kernels, as USD; null without a price."""
     queues: list[QueueLength]
     """One entry per stream of each trace; empty for host."""
     unfused: Unfused | None

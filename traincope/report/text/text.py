@@ -31,7 +31,7 @@ from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
 from traincope.report.text.sections.verdict import running, verdict
 from traincope.report.text.sections.waterfall import waterfall
-from traincope.units import count, duration
+from traincope.units import CURRENCY, count, duration
 
 
 def render(
@@ -40,9 +40,12 @@ def render(
     *,
     price_per_gpu_hour: float | None = None,
     price_per_kwh: float | None = None,
+    currency: str = CURRENCY,
 ) -> None:
     """Write the report of `analysis` to `console`."""
-    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh)
+    document = to_document(
+        analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh, currency=currency
+    )
     render_document(document, console)
 
 

@@ -18,6 +18,7 @@ from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.schema import Document
 from traincope.summaries.reading import is_for_rows
 from traincope.tiles.storage import DOCUMENT_FILE, Row, Tiles, open_tiles
+from traincope.units import CURRENCY
 from traincope.viewer.library.analysis_cache import load_analysis
 from traincope.viewer.library.analysis_process import Pending, Reading
 from traincope.viewer.library.preparing import Place, growing, prepare, summarise
@@ -85,11 +86,12 @@ class Library:
         begin: Callable[[Path, Path], Pending] = PREPARING,
         begin_summary: Callable[[Path, Path], Pending] = SUMMARISING,
         price_per_gpu_hour: float | None = None,
+        currency: str = CURRENCY,
     ) -> None:
         """`begin` starts to read a run and write its tiles, `begin_summary` to read rows and last records of a run of
         very many ranks. The cache on disk holds no prices.
         """
-        self._price = price_per_gpu_hour
+        self._price, self._currency = price_per_gpu_hour, currency
         self._begin_reading, self._begin_summary = begin, begin_summary
         self._with_events: dict[int, int] = {}
         """Run of very many ranks whose events were asked for -> number of the request."""
@@ -238,7 +240,9 @@ class Library:
 
     def _with_prices(self, read: object) -> Document:
         document = cast(Document, read)
-        return document if self._price is None else with_price(document, price_per_gpu_hour=self._price)
+        if self._price is None:
+            return document
+        return with_price(document, price_per_gpu_hour=self._price, currency=self._currency)
 
     def _change(self, position: int, **changes: object) -> None:
         before = self._opened[position]

@@ -22,6 +22,7 @@ from traincope.viewer.planning.one_layout import (
     PRESET,
     PRESETS,
     Field,
+    currency,
     document,
     hours,
     machine,
@@ -95,7 +96,7 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
         tile("largest rank", value("largest_bytes", form="size"), note="fits" if plan.fits else "does not fit"),
         tile("tokens per step", value("tokens_per_step", form="count")),
         tile(
-            "cost",
+            f"cost, {currency(chosen)}",
             value("price", form="count"),
             note=f"{hours(chosen, plan):,.0f} GPU-hours",
         ),

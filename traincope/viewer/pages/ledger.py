@@ -15,7 +15,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.counted_steps import counted_steps
-from traincope.report.text.sections.loss_table import PRICE, SCOPES, cause, largest, lead
+from traincope.report.text.sections.loss_table import SCOPES, cause, largest, lead, price_head
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table
@@ -170,7 +170,7 @@ def _cost_heads(document: Document) -> tuple[str, ...]:
     cost = document["ledger"]["cost"] if document["ledger"] else None
     if cost is None or not shows_costs(cost):
         return ()
-    return ("rank-hours",) if cost["money"] is None else ("rank-hours", PRICE)
+    return ("rank-hours",) if cost["money"] is None else ("rank-hours", price_head(cost))
 
 
 def _costs(document: Document, term: str | None = None) -> list[Component]:
@@ -211,7 +211,7 @@ def _losses(asked: Asked) -> list[Component]:
             cause(loss),
             SCOPES[loss["scope"]],
             number(document, "ledger", "cost", "losses", at, "rank_hours", form="hours"),
-            *([number(document, "ledger", "cost", "losses", at, "money", form="money")] if PRICE in heads else []),
+            *(number(document, "ledger", "cost", "losses", at, "money", form="money") for _ in heads[1:]),
         ]
         for at, loss in largest(cost)
     ]

@@ -28,7 +28,7 @@ COMMAND, EXPLORED, ANSWERED, POLL = "plan-command", "explored", "answered", "sea
 SEARCHING_MS, RESTING_MS = 400, 3_000
 """Intervals of the question whether a search has ended: while one runs, and otherwise."""
 ENDED, RUNS = "ended", "runs"
-HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours", "price")
+HEADS = ("", "layout", "schedule", "M x B", "memory", "step", "MFU", "days", "GPU-hours")
 AXIS_HEADS = ("axis of the chosen layout", "on the wire", "exposed", "links", "by")
 OPERATOR_HEADS = (
     "operator",
@@ -178,7 +178,7 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
         return
     at = min(max(asked.view.whole(PLACE) or 1, 1), len(answer["ranked"])) - 1
     ranked = answer["ranked"][at]
-    yield html.Div(_tiles(ranked, at, value), className="tiles")
+    yield html.Div(_tiles(answer, at, value), className="tiles")
     if answer["measured"] is not None:
         yield html.P(plain(f"Measured rates of {answer['measured']}."), className="caption")
     yield from (absent(f"Caveat: {caveat}.") for caveat in answer["caveats"] if at == 0)
@@ -187,7 +187,7 @@ def _answered(asked: Asked, wanted: Question, answer: Answer) -> Iterator[Compon
     fit = f"{count(answer['num_fitting'], 'layout')} fit; a click chooses one"
     yield html.Div(
         [
-            section("Layouts, fastest first", table(HEADS, rows, numbers_from=4), note=fit),
+            section("Layouts, fastest first", table((*HEADS, _price_head(answer)), rows, numbers_from=4), note=fit),
             section(f"Cost of layout {at + 1}", facts(_cost(answer, ranked))),
         ],
         className="beside",
@@ -220,7 +220,12 @@ def _collectives(asked: Asked, answer: Answer, at: int, value: Any) -> Component
     return section("All-reduce by size", figure, sent, note="a prediction takes the faster of ring and tree")
 
 
-def _tiles(ranked: Ranked, at: int, value: Any) -> list[Component]:
+def _price_head(answer: Answer) -> str:
+    return f"price, {answer['currency']}" if answer["currency"] else "price"
+
+
+def _tiles(answer: Answer, at: int, value: Any) -> list[Component]:
+    ranked = answer["ranked"][at]
     return [
         tile("chosen", f"{at + 1}: {axes(ranked)}"),
         tile("step", value("ranked", at, "step_seconds", form="seconds"), note=interval_words(ranked)),
@@ -229,7 +234,7 @@ def _tiles(ranked: Ranked, at: int, value: Any) -> list[Component]:
         tile("bubble", value("ranked", at, "bubble_ratio", form="share")),
         tile("tokens per second", value("ranked", at, "tokens_per_second", form="count")),
         tile("days", value("ranked", at, "elapsed_days", form="mean")),
-        tile("price", value("ranked", at, "money", form="count")),
+        tile(_price_head(answer), value("ranked", at, "money", form="count")),
     ]
 
 
@@ -346,7 +351,7 @@ def _cost(answer: Answer, ranked: Ranked) -> Iterator[tuple[str, str]]:
     yield "training", f"{answer['tokens']:.3g} tokens in {ranked['elapsed_days']:,.3g} days"
     yield "GPU-hours", f"{ranked['gpu_hours']:,.0f}"
     if ranked["money"] is not None:
-        yield "price", f"{ranked['money']:,.0f}"
+        yield "price", f"{ranked['money']:,.0f} {answer['currency']}"
     yield "goodput", f"{share(ranked['goodput_ratio'])}, with a failure every {ranked['mtbf_hours']:,.3g} h"
     yield "checkpoint", f"Daly's interval, every {duration(ranked['checkpoint_seconds'] * SECOND_NS)}"
     if ranked["energy_mwh"] is not None:

@@ -89,7 +89,7 @@ def _worth(document: Document, at: int) -> list[Component | str]:
         return []
     hours = number(document, "verdict", at, "estimated_gain_rank_hours", form="hours")
     money = number(document, "verdict", at, "estimated_gain_money", form="money")
-    price: list[Component | str] = [] if cost["money"] is None else [", ", money]
+    price: list[Component | str] = [] if cost["money"] is None else [", ", money, f" {cost['currency']}"]
     return [" (", hours, " rank-hours", *price, ")"]
 
 

@@ -9,7 +9,8 @@ from traincope.plan.model.sources import PRESETS
 from traincope.plan.search.clusters import ACCELERATORS
 from traincope.plan.search.question import Question
 from traincope.plan.search.space import SEARCHED
-from traincope.viewer.planning.one_layout import MAX
+from traincope.units import CURRENCY
+from traincope.viewer.planning.one_layout import CURRENCIES, MAX
 from traincope.viewer.view import View
 
 PLACE, LIKE = "place", "like"
@@ -40,6 +41,7 @@ MODEL = (
 JOB = (
     Option(name="tokens", label="training tokens", whole=False),
     Option(name="price_per_gpu_hour", label="price per GPU-hour", usual="2", whole=False),
+    Option(name="currency", label="currency", usual=CURRENCY, choices=CURRENCIES),
     Option(name="pue", label="PUE of the site", whole=False),
     Option(name="reserve", label="memory kept free", whole=False),
 )

@@ -14,7 +14,10 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.pipeline.orders import SCHEDULES
+from traincope.units import CURRENCY
 from traincope.viewer.view import View
+
+CURRENCIES = (CURRENCY, "CHF", "CNY", "EUR", "GBP", "INR", "JPY", "KRW")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +62,12 @@ MACHINE = (
     Field(name="outside", label="GB/s between nodes"),
     Field(name="reached", label="efficiency, % of peak"),
     Field(name="price", label="price per GPU-hour"),
+    Field(name="currency", label="currency", choices=CURRENCIES),
     Field(name="billions", label="training tokens, 10^9"),
 )
 DENSE = {"experts": "0", "top": "2", "expert-ffn": "14336", "shared": "0", "dense": "0", "ep": "1"}
-H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60", "price": "2.5"}
+H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60"}
+PRICE = {"price": "2.5", "currency": CURRENCY}
 PRESETS: Mapping[str, Mapping[str, str]] = {
     "70B on 64": {
         "layers": "80",
@@ -85,6 +90,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "billions": "1000",
         **DENSE,
         **H100,
+        **PRICE,
     },
     "405B on 16,384": {
         "layers": "126",
@@ -107,6 +113,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "billions": "15600",
         **DENSE,
         **H100,
+        **PRICE,
     },
     "8x7B on 64": {
         "layers": "32",
@@ -131,6 +138,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "experts": "8",
         "ep": "8",
         **H100,
+        **PRICE,
     },
 }
 """Examples. The second has the shapes and the mesh of Llama 3 (Grattafiori et al. 2024, arXiv:2407.21783, tables 3
@@ -229,6 +237,13 @@ def document(chosen: Mapping[str, str], plan: Prediction) -> Mapping[str, object
         "device_hours": hours(chosen, plan),
         "price": hours(chosen, plan) * price,
     }
+
+
+def currency(chosen: Mapping[str, str]) -> str:
+    """The currency of the price. Raises UsageError for one that is not a choice."""
+    if chosen["currency"] not in CURRENCIES:
+        raise UsageError(f"currency = {chosen['currency']!r} is not one of {', '.join(CURRENCIES)}")
+    return chosen["currency"]
 
 
 def hours(chosen: Mapping[str, str], plan: Prediction) -> float:

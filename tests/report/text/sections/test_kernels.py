@@ -150,13 +150,13 @@ def test_time_below_peak_is_priced_in_rank_hours_and_money() -> None:
     """8 ms of an hour, and 19 ms that are lost next to communication, at 3,600 a second."""
     assert section(shown(imported(), price=3600 * 3600), "KERNELS") == [
         "KERNELS  1 trace of rank 0",
-        "    class   count     ms   share   rated  of peak  rank-hours below peak  price",
+        "    class   count     ms   share   rated  of peak  rank-hours below peak    USD",
         "    gemm        7  60.00  50.0 %  16.7 %   20.0 %                2.2e-06  28.80",
         "    nccl        1  50.00  41.7 %       -        -                      -      -",
         "    memory      1  10.00   8.3 %       -        -                      -      -",
         *(line for line in section(shown(imported()), "KERNELS") if "roofline" in line or "147.6" in line),
         "    during communication, kernels ran 19.0 ms (126.7 %, 5.3e-06 rank-hours,",
-        "    68.40) longer than alone; 3 kernels compared, 100.0 % of their time",
+        "    68.40 USD) longer than alone; 3 kernels compared, 100.0 % of their time",
         *section(shown(imported()), "KERNELS")[-3:],
     ]
 
@@ -205,11 +205,11 @@ def test_with_a_price_every_term_has_its_rank_hours_and_money() -> None:
     lines = section(shown(analysis(), price=36_000), "WHERE THE TIME WENT")
     assert lines[:2] == [
         "WHERE THE TIME WENT  mean step 100 ms over 2 ranks and 3 steps; rank-hours of",
-        "all, at 36,000.00 an hour",
+        "all, at 36,000.00 USD an hour",
     ]
-    assert lines[2].split()[:8] == ["forward", "27.5", "%", "27.50", "ms", "4.6e-05", "h", "1.65"]
+    assert lines[2].split()[:9] == ["forward", "27.5", "%", "27.50", "ms", "4.6e-05", "h", "1.65", "USD"]
     (step,) = [line.split() for line in lines if line.strip().startswith("step")]
-    assert step == ["step", "100.0", "%", "100.00", "ms", "0.00017", "h", "6.00"]
+    assert step == ["step", "100.0", "%", "100.00", "ms", "0.00017", "h", "6.00", "USD"]
     ledger = to_document(analysis(), price_per_gpu_hour=36_000)["ledger"]
     assert ledger is not None
     assert ledger["cost"]["money"] is not None
@@ -222,17 +222,20 @@ def test_a_price_adds_money_to_losses_and_gains() -> None:
     lines = shown(analysis(), price=60_000)
     assert section(lines, "LOSSES BY CAUSE") == [
         "LOSSES BY CAUSE  over all ranks; causes overlap",
-        "    cause                                in  rank-hours  price",
-        "    bubble.schedule: stage 0          steps     1.7e-05   1.00",
-        "    bubble.schedule: stage 1          steps     1.7e-05   1.00",
-        "    straggler wait caused by: rank 1  steps     4.2e-06   0.25",
-        "    bubble.imbalance: stage 0         steps     3.3e-06   0.20",
-        "    bubble.imbalance: stage 1         steps     3.3e-06   0.20",
+        "    cause                                in  rank-hours   USD",
+        "    bubble.schedule: stage 0          steps     1.7e-05  1.00",
+        "    bubble.schedule: stage 1          steps     1.7e-05  1.00",
+        "    straggler wait caused by: rank 1  steps     4.2e-06  0.25",
+        "    bubble.imbalance: stage 0         steps     3.3e-06  0.20",
+        "    bubble.imbalance: stage 1         steps     3.3e-06  0.20",
     ]
     assert lines[4:6] == [
         " 1. pipeline bubble  all ranks, all steps; confidence high; saves 8.9 % (1.5e-05",
-        "    rank-hours, 0.89)",
+        "    rank-hours, 0.89 USD)",
     ]
+    in_euros = io.StringIO()
+    render(analysis(), Console(file=in_euros, width=80), price_per_gpu_hour=60_000, currency="EUR")
+    assert in_euros.getvalue().splitlines() == [line.replace("USD", "EUR") for line in lines]
     (finding,) = to_document(analysis(), price_per_gpu_hour=60_000)["verdict"]
     assert finding["estimated_gain_money"] == pytest.approx(0.89)
 

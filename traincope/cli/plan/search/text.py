@@ -18,9 +18,8 @@ SECOND_NS, DAY_NS = 1e9, 86_400e9
 
 def show(answer: Answer, console: Console) -> None:
     head = f"{answer['gpus']:,} {answer['gpu']}, {count(answer['batch'], 'sequence')} of {answer['sequence']:,} tokens"
-    console.print(
-        f"SEARCH  {answer['parameters'] / 1e9:.4g} billion parameters on {head}", style="bold", highlight=False
-    )
+    title = f"SEARCH  {answer['parameters'] / 1e9:.4g} billion parameters on {head}"
+    console.print(Trimmed(Text(title, style="bold")), end="")
     if answer["ranked"]:
         rows = table(*HEADS)
         for ranked in answer["ranked"]:
@@ -72,7 +71,7 @@ def winner(answer: Answer) -> Iterator[str]:
         f"every {duration(best['checkpoint_seconds'] * SECOND_NS)}"
     )
     if best["money"] is not None:
-        yield f"price: {money(best['money'])}"
+        yield f"price: {money(best['money'], answer['currency'])}"
     if best["energy_mwh"] is not None:
         yield f"energy: at most {best['energy_mwh']:,.4g} MWh, at the power limit of all devices"
 

@@ -9,10 +9,10 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
-from traincope.report.schema import Energy
+from traincope.report.text.sections.energy import in_all
 from traincope.report.text.sections.energy import notes as energy_notes
 from traincope.report.text.sections.faults import began_ns
-from traincope.units import count, money, numbers
+from traincope.units import count, numbers
 
 TITLE = "Hardware"
 ENERGY_HEADS = ("GPU of", "joules per step", "watts")
@@ -40,18 +40,13 @@ def _energy(source: Source) -> Iterator[Html]:
         rows.append([tag("strong", "all GPUs"), *_gpu(source)])
         yield tag("h3", "Energy")
         yield table("Energy of the GPUs in steps", ENERGY_HEADS, rows)
-        known = [*_priced(used), *energy_notes(used)] if used["reason"] is None else [f"unknown: {used['reason']}"]
+        known = [in_all(used), *energy_notes(used)] if used["reason"] is None else [f"unknown: {used['reason']}"]
         yield notes(known)
 
 
 def _gpu(source: Source, *place: str | int) -> Iterator[Html]:
     yield source.number("energy", *place, "joules_per_step", form="mean")
     yield source.number("energy", *place, "watts", form="mean")
-
-
-def _priced(used: Energy) -> Iterator[str]:
-    price = "" if used["money"] is None else f", {money(used['money'])} at {money(used['price_per_kwh'])} per kWh"
-    yield f"{used['kwh']:,.3g} kWh in all steps{price}"
 
 
 def _figures(source: Source) -> Iterator[Html]:

@@ -17,7 +17,7 @@ from traincope.report.html.source import Path, Source
 from traincope.report.schema import Cost, Ledger, Loss
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
-from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead
+from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead, price_head
 from traincope.report.text.sections.utilization import evidence
 from traincope.report.text.sections.waterfall import notes as ledger_notes
 from traincope.units import count, duration, share
@@ -87,7 +87,7 @@ def _terms(source: Source, ledger_json: Ledger) -> Html:
     cost = ledger_json["cost"]
     heads = ["term", "share of step time", "ms per step"]
     heads += ["rank-hours"] if shows_costs(cost) else []
-    heads += ["price"] if cost["money"] is not None else []
+    heads += [price_head(cost)] if cost["money"] is not None else []
     terms = [term for term, ratio in ledger_json["waterfall"].items() if ratio]
     rows = [[*_row(source, term), *_costs(source, cost, term)] for term in terms]
     return table("The ledger", heads, [*rows, [*_whole(source), *_costs(source, cost, None)]])

@@ -83,5 +83,6 @@ def _worth(source: Source, at: int) -> Iterator[str]:
         return
     yield from (" (", source.number("verdict", at, "estimated_gain_rank_hours", form="hours"), " rank-hours")
     if ledger["cost"]["money"] is not None:
-        yield from (", ", source.number("verdict", at, "estimated_gain_money", form="money"))
+        gain = source.number("verdict", at, "estimated_gain_money", form="money")
+        yield from (", ", gain, f" {ledger['cost']['currency']}")
     yield ")"

@@ -20,8 +20,14 @@ def energy(used: Energy) -> Iterator[Text | Padding]:
 
 def _facts(used: Energy) -> Iterator[str]:
     yield f"{joules(used['joules_per_step'])} per step on {count(len(used['gpus']), 'GPU')}, {watts(used['watts'])}"
-    price = "" if used["money"] is None else f", {money(used['money'])} at {money(used['price_per_kwh'])} per kWh"
-    yield f"{used['kwh']:,.3g} kWh in all steps{price}"
+    yield in_all(used)
+
+
+def in_all(used: Energy) -> str:
+    """The energy of all steps, with its price if it has one."""
+    price = "" if used["money"] is None else f", {money(used['money'], used['currency'])}"
+    rate = "" if used["money"] is None else f" at {money(used['price_per_kwh'], used['currency'])} per kWh"
+    return f"{used['kwh']:,.3g} kWh in all steps{price}{rate}"
 
 
 def notes(used: Energy) -> Iterator[str]:

@@ -29,7 +29,7 @@ MAX_GPUS = 16
 """If there are more GPUs, those with the smallest compute share are shown; JSON has all."""
 MAX_NAMED = 3
 MAX_OPERATORS = 6
-BELOW_PEAK, PRICE = "rank-hours below peak", "price"
+BELOW_PEAK = "rank-hours below peak"
 MAX_NAME_LENGTH = 60
 
 
@@ -121,7 +121,7 @@ def _rating(kernel_class: KernelClass) -> Iterator[str]:
 def cost_heads(traced: Kernels) -> tuple[str, ...]:
     """Heads of the cost columns: only if a price is known or the loss is at least an hour."""
     if any(kernel_class["inefficiency_money"] is not None for kernel_class in traced["classes"]):
-        return BELOW_PEAK, PRICE
+        return BELOW_PEAK, traced["currency"] or ""
     return (
         (BELOW_PEAK,)
         if sum(kernel_class["inefficiency_rank_hours"] or 0 for kernel_class in traced["classes"]) >= 1
@@ -165,7 +165,8 @@ def _overlap(traced: Kernels) -> Iterator[str]:
         return
     longer = share(slower / (compared - slower) if compared > slower else None)
     price = traced["overlap_slowdown_money"]
-    cost = "" if price is None else f", {rank_hours(traced['overlap_slowdown_rank_hours'])} rank-hours, {money(price)}"
+    hours = rank_hours(traced["overlap_slowdown_rank_hours"])
+    cost = "" if price is None else f", {hours} rank-hours, {money(price, traced['currency'])}"
     yield (
         f"during communication, kernels ran {duration(slower)} ({longer}{cost}) longer than alone; "
         f"{count(num_compared, 'kernel')} compared, {share(compared / overlapped)} of their time"

@@ -14,7 +14,6 @@ from traincope.units import count, money, rank_hours, share
 MAX_ROWS = 12
 """JSON has all losses."""
 HEADS = ("cause", "in", "rank-hours")
-PRICE = "price"
 WORDS: Mapping[str, str] = {
     LossKind.KERNEL_INEFFICIENCY: "kernel inefficiency",
     LossKind.REDUNDANT_COMPUTE: "redundant compute, at peak",
@@ -52,7 +51,12 @@ def lead(cost: Cost) -> str:
 
 
 def heads(cost: Cost) -> tuple[str, ...]:
-    return HEADS if cost["money"] is None else (*HEADS, PRICE)
+    return HEADS if cost["money"] is None else (*HEADS, price_head(cost))
+
+
+def price_head(cost: Cost) -> str:
+    """Head of a column of money: its currency."""
+    return cost["currency"] or ""
 
 
 def largest(cost: Cost) -> list[tuple[int, Loss]]:
@@ -78,7 +82,7 @@ def bound(finding: Finding) -> str:
 
 
 def saves(finding: Finding, cost: Cost | None) -> str:
-    """The gain in words, e.g. "saves 8.9 %" or, if costs are shown, "saves 8.9 % (1.2 rank-hours, 3.00)".
+    """The gain in words, e.g. "saves 8.9 %" or, if costs are shown, "saves 8.9 % (1.2 rank-hours, 3.00 USD)".
 
     The finding must have a gain.
     """
@@ -87,4 +91,4 @@ def saves(finding: Finding, cost: Cost | None) -> str:
         return gain
     price = finding["estimated_gain_money"]
     hours = f"{rank_hours(finding['estimated_gain_rank_hours'])} rank-hours"
-    return f"{gain} ({hours})" if price is None else f"{gain} ({hours}, {money(price)})"
+    return f"{gain} ({hours})" if price is None else f"{gain} ({hours}, {money(price, cost['currency'])})"

@@ -63,8 +63,8 @@ def waterfall(
     mean = duration(mean_step_ns(ledger))
     head = Text("WHERE THE TIME WENT", style="bold")
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
-    if ledger["cost"]["price_per_gpu_hour"] is not None:
-        priced += f", at {money(ledger['cost']['price_per_gpu_hour'])} an hour"
+    if (price := ledger["cost"]["price_per_gpu_hour"]) is not None:
+        priced += f", at {money(price, ledger['cost']['currency'])} an hour"
     clock = " on the GPUs' clocks" if ledger["clock"] == LedgerClock.DEVICE else ""
     yield head.append(f"  mean step {mean} over {_source(ledger)}{clock}{priced}", style="not bold dim")
     yield bars(ledger, causes=causes)
@@ -130,7 +130,7 @@ def _costs(cost: Cost, term: str | None) -> Iterator[str]:
         return
     yield f"{rank_hours(cost['wall_rank_hours'] if term is None else cost['rank_hours'][term])} h"
     if cost["money"] is not None:
-        yield money(cost["wall_money"] if term is None else cost["money"][term])
+        yield money(cost["wall_money"] if term is None else cost["money"][term], cost["currency"])
 
 
 def on_device(stalls: list[DeviceStall], *, rank_steps: int, reason: str | None) -> str:
