@@ -20,8 +20,17 @@ from traincope.timeline.intervals.union import Union
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvents:
+    """Number of events of a GPU."""
+
+    compute: int
+    communication: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartition:
-    """Time of one GPU of one rank, summed over its traces."""
+    """Time of one GPU of one rank, summed over its traces: compute + exposed communication + exposed memory + idle."""
 
     rank: int
     device: str
@@ -35,6 +44,10 @@ class GpuPartition:
     communication_ns: int
     exposed_communication_ns: int
     exposed_memory_ns: int
+
+    @property
+    def gpu_events(self) -> GpuEvents:
+        return GpuEvents(compute=self.num_compute, communication=self.num_communication, memory=self.num_memory)
 
     @property
     def idle_ns(self) -> int:
