@@ -116,7 +116,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # Without a compiler, the Python hooks record.
-$(NATIVE): $(READY) $(wildcard traincope/native/dispatch/* traincope/native/nccl_profiler/* traincope/native/*.py traincope/doctor/native*.py)
+$(NATIVE): $(READY) $(wildcard traincope/native/dispatch/* traincope/native/nccl_profiler/* traincope/native/trace_decoder/* traincope/native/*.py traincope/doctor/native*.py)
 	@$(BIN)/traincope doctor --build-native > $@ || { cat $@; rm -f $@; test "$$CI" != true; }
 
 format: setup

@@ -145,4 +145,4 @@ def test_sums_hold_and_the_report_is_written_for_random_records(seed: int) -> No
     assert_findings(analysis)
     document = to_document(analysis)
     assert json.loads(to_json(document)) == document
-    render_document(document, Console(file=io.StringIO(), width=80))
+    render_document(document, analysis, Console(file=io.StringIO(), width=80))

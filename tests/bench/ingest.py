@@ -2,8 +2,9 @@
 
 Reads a trace and partitions its GPU time, in separate processes that alternate: traincope, and with `--hta` also
 HolisticTraceAnalysis. PYTHON is an interpreter with it (pip install HolisticTraceAnalysis; it needs pandas and Jupyter,
-so it is not a dependency). CPU time and memory are counted after all imports. Without TRACE it reads the largest public
-trace, or a synthetic one if those are missing. `--ranks N` imports a folder of synthetic traces of 300,000 events each.
+so it is not a dependency). CPU time and memory are counted after all imports. Without TRACE it reads the
+largest public trace, or a synthetic one if those are missing; `--synthetic N` reads a synthetic one of N events.
+`--ranks N` imports a folder of N synthetic traces.
 
 With `--hta`, it also compares wall times on eight copies: traincope imports them with two processes, and
 HolisticTraceAnalysis reads them with one.
@@ -12,6 +13,7 @@ HolisticTraceAnalysis reads them with one.
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -25,19 +27,27 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.ingest.writing import complete, kineto
+from traincope.native.decoder import find_decoder
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 ROUNDS = 5
+NUM_EVENTS = 300_000
+"""Events of a synthetic trace."""
+BLOCK, END = 10_000, "\n  ]"
 SPEED_BUDGET = 10.0
 TOGETHER_BUDGET = 20.0
 MEMORY_BUDGET = 0.2
+EVENTS_BUDGET = 1_500_000
+"""Events per second of CPU."""
+BYTES_BUDGET = 150
+"""Bytes of memory per event."""
 
 MEASURED = """
-import json, resource, sys, time
+import json, re, sys, time
 from pathlib import Path
 {imports}
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text()).group(1))
 trace, before, start = Path(sys.argv[1]), peak(), time.process_time()
 {work}
 cpu_s = time.process_time() - start
@@ -112,12 +122,16 @@ def main() -> None:
     parser.add_argument("trace", type=Path, nargs="?")
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis")
     parser.add_argument("--ranks", type=int, metavar="N", help="import a folder of N synthetic traces")
+    parser.add_argument("--synthetic", type=int, metavar="N", help="read a synthetic trace of N events")
     arguments = parser.parse_args()
     if arguments.ranks:
-        _import_folder(arguments.ranks)
+        _import_folder(arguments.ranks, num_events=arguments.synthetic or NUM_EVENTS)
         return
     with tempfile.TemporaryDirectory() as directory:
-        trace = arguments.trace or _largest() or _synthetic(Path(directory))
+        if arguments.synthetic:
+            trace = _synthetic(Path(directory), num_events=arguments.synthetic)
+        else:
+            trace = arguments.trace or _largest() or _synthetic(Path(directory), num_events=NUM_EVENTS)
         ours, theirs = [], []
         for _ in range(ROUNDS):
             ours.append(_cost(sys.executable, OURS, trace))
@@ -131,14 +145,20 @@ def _largest() -> Path | None:
     return max(TRACES.rglob("*.json.gz"), key=lambda path: path.stat().st_size, default=None)
 
 
-def _synthetic(directory: Path, *, num_events: int = 200_000) -> Path:
-    """Events of a GPU and its host."""
-    events = [
-        complete(f"kernel_{at % 50}", f"{10 * at}.125", "7.250", cat="kernel" if at % 4 else "cpu_op", correlation=at)
-        for at in range(num_events)
-    ]
-    path = directory / "synthetic.json"
-    path.write_text(kineto(events))
+def _synthetic(directory: Path, *, num_events: int) -> Path:
+    """Events of a GPU and its host, written in blocks: a child process counts this one's memory before its start."""
+    path, head, tail = directory / "synthetic.json", *kineto([]).split(END)
+    with path.open("w") as file:
+        file.write(head)
+        for begin in range(0, num_events, BLOCK):
+            events = [
+                complete(
+                    f"kernel_{at % 50}", f"{10 * at}.125", "7.250", cat="kernel" if at % 4 else "cpu_op", correlation=at
+                )
+                for at in range(begin, min(begin + BLOCK, num_events))
+            ]
+            file.write("," * (begin > 0) + kineto(events).removeprefix(head).removesuffix(END + tail))
+        file.write(END + tail)
     return path
 
 
@@ -158,12 +178,12 @@ def _together(hta: str, trace: Path) -> float:
     return statistics.median(seconds[hta]) / statistics.median(seconds[sys.executable])
 
 
-def _import_folder(num_ranks: int) -> None:
+def _import_folder(num_ranks: int, *, num_events: int) -> None:
     """Import a folder of synthetic traces by the command line, and print its wall time."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory) / "traces"
         folder.mkdir()
-        text = _synthetic(folder, num_events=300_000)
+        text = _synthetic(folder, num_events=num_events)
         for rank in range(num_ranks):
             shutil.copy(text, folder / f"rank-{rank}.json")
         text.unlink()
@@ -172,10 +192,11 @@ def _import_folder(num_ranks: int) -> None:
         start, before = time.perf_counter(), os.times()
         subprocess.run(command, check=True, capture_output=True)
         wall_s, after = time.perf_counter() - start, os.times()
+        peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
         print(
-            f"{num_ranks} traces of 300,000 events, {size / 1e6:.0f} MB, imported in {wall_s:.1f} s of wall time, "
-            f"{cpu_s:.1f} s of CPU time"
+            f"{num_ranks} traces of {num_events:,} events, {size / 1e6:.0f} MB, imported in {wall_s:.1f} s of wall "
+            f"and {cpu_s:.1f} s of CPU time; the largest process took {peak_mib:.0f} MiB"
         )
 
 
@@ -183,11 +204,18 @@ def _show(name: str, ours: list[Cost], theirs: list[Cost], together: float | Non
     """Print median times, traincope's highest peak memory and the other's lowest."""
     cpu_s, peak_kib = statistics.median(cost.cpu_s for cost in ours), max(cost.peak_kib for cost in ours)
     events, stored = ours[0].events, ours[0].stored_bytes
-    table = Table(title=f"{name}: {events:,} events ({os.cpu_count()} cores)", box=None)
+    per_second, per_event = events / cpu_s, 1024 * peak_kib / events
+    decoder = "msgspec" if find_decoder().path is None else "the native decoder"
+    table = Table(title=f"{name}: {events:,} events, decoded by {decoder} ({os.cpu_count()} cores)", box=None)
     for heading in ("what", "measured", "budget", ""):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    table.add_row("read and partitioned, events per second of CPU", f"{events / cpu_s:,.0f}")
-    table.add_row("memory, bytes per event", f"{1024 * peak_kib / events:,.0f}")
+    table.add_row(
+        "read and partitioned, events per second of CPU",
+        f"{per_second:,.0f}",
+        f"{EVENTS_BUDGET:,}",
+        _judged(per_second >= EVENTS_BUDGET),
+    )
+    table.add_row("memory, bytes per event", f"{per_event:,.0f}", f"{BYTES_BUDGET}", _judged(per_event <= BYTES_BUDGET))
     table.add_row("imported, bytes per event on disk", f"{stored / events:.1f}")
     if theirs:
         faster = statistics.median(cost.cpu_s for cost in theirs) / cpu_s

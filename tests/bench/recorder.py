@@ -29,7 +29,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import traincope
 from traincope.events import RECORD_BYTES
-from traincope.native.installed import VARIABLE, Use, find_library
+from traincope.native.cached import VARIABLE, Use
+from traincope.native.installed import find_library
 from traincope.record.instrumentation.dispatcher import Interposed
 from traincope.record.segments.writer import SEGMENT_BYTES
 

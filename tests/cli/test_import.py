@@ -388,7 +388,7 @@ def test_sigterm_leaves_no_hidden_folder(trace: Path, tmp_path: Path, monkeypatc
     """It comes when the trace is read and written aside."""
     before = signal.getsignal(signal.SIGTERM)
 
-    def end() -> None:
+    def end(_: float) -> None:
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".run")]
         os.kill(os.getpid(), signal.SIGTERM)
 

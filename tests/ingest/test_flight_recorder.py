@@ -205,9 +205,11 @@ def test_groups_have_their_own_names_and_stops_the_length_of_their_time_out(tmp_
     assert (hang.culprits, hang.axis) == ((2,), "EXPERT_MODEL_PARALLEL_GROUP")
     assert hang.lasted_ns == 180 * S - 1_000
     assert "rank 2 entered no collective for 3 min 0 s" in hang.evidence
+    assert "if a person asked for them before it, the stop was shorter" in " ".join(read_dumps([tmp_path]).problems)
     for path in tmp_path.iterdir():
         os.utime(path, ns=(written_ns := last["time_created_ns"] + 20 * S, written_ns))
     assert only(tmp_path).lasted_ns == 20 * S + 1_000
+    assert read_dumps([tmp_path]).problems == ()
 
 
 def test_dumps_without_a_time_out_show_no_length(tmp_path: Path) -> None:

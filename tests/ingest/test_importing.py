@@ -9,6 +9,7 @@ import pytest
 from tests.ingest.writing import complete, kineto
 from traincope.errors import DataError, UsageError
 from traincope.ingest import find_traces, import_traces, importing
+from traincope.ingest.traces import stream
 from traincope.store import read_run
 from traincope.store.redaction import redact
 from traincope.store.side_tables.traces import read_trace
@@ -128,16 +129,25 @@ def test_an_imported_run_cannot_be_copied_without_names(tmp_path: Path) -> None:
 def test_two_processes_give_the_same_run_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "WORTH_A_PROCESS", 0)
     files = [trace(tmp_path / "in" / f"{at}.json", start=str(100 + at), rank=at if at % 2 else None) for at in range(7)]
-    read: list[None] = []
+    read: list[float] = []
     runs = []
     for processes in (1, 2):
         run = tmp_path / f"run-{processes}"
-        imported = import_traces(files, run, processes=processes, on_read=lambda: read.append(None))
+        imported = import_traces(files, run, processes=processes, on_read=read.append)
         stored = {path.relative_to(run): path.read_bytes() for path in sorted(run.rglob("*.npz"))}
         runs.append((imported, stored, read_run(run).info.world_size))
     assert runs[0] == runs[1]
-    assert len(read) == 2 * len(files)
+    assert sum(read) == pytest.approx(2 * len(files))
     assert [each.rank for each in runs[0][0]] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_the_share_of_a_trace_that_is_read_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CHUNK", 100)
+    file, read = trace(tmp_path / "a.json"), list[float]()
+    import_traces([file], tmp_path / "run", on_read=read.append)
+    assert len(read) == -(-file.stat().st_size // 100) + 1
+    assert all(share > 0 for share in read[:-1])
+    assert sum(read) == pytest.approx(1)
 
 
 FORKED = """

@@ -93,6 +93,14 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *launched("gemm", 10, 300)),
         file(*STEPS, *launched("gemm", 10, 900), *launched("gemm", 1010, 990)),
     ),
+    "Trace one step more: the launch": (
+        file(STEP, *launched("gemm", 10, 300)),
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+    ),
+    "Trace one step more, with ProfilerActivity.CPU": (
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+        file(STEP, *launched("gemm", 10, 300)),
+    ),
     "step boundaries were inferred from the optimizer": (
         file(*(host("Optimizer.step#SGD.step", at, 2, cat="user_annotation") for at in (0, 500, 996)), *WORK),
         file(STEP, host("Optimizer.step#SGD.step", 0, 2, cat="user_annotation"), *WORK),

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from traincope.native.installed import BUILD, VARIABLE, Use, find_library
+from traincope.native.cached import BUILD, VARIABLE, Use
+from traincope.native.installed import find_library
 
 
 @functools.cache

@@ -16,7 +16,8 @@ from traincope.doctor.native import examine_native
 from traincope.errors import MissingDependencyError
 from traincope.events import Kind
 from traincope.native import build, installed
-from traincope.native.installed import CACHE_VARIABLE, VARIABLE, check, find_library, library_name, publish
+from traincope.native.cached import CACHE_VARIABLE, VARIABLE, check
+from traincope.native.installed import find_library, library_name, publish
 from traincope.record.instrumentation.dispatcher import KEY
 from traincope.record.instrumentation.torch_private import live_kernel
 from traincope.record.segments import native_place

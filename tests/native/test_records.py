@@ -246,7 +246,7 @@ def test_ranks_with_different_recorders_are_compared_all_the_same(
     analysis = traincope.analyze(timeline)
     waited_ns = {rank.rank: rank.known("exposed_wait[world]")[0] for rank in analysis.ledger.ranks}
     assert waited_ns[1 - late] > LATE_SECONDS * 1e9 > waited_ns[late]
-    shown = [line.plain for line in lines(to_document(analysis)) if "recorded by" in line.plain]
+    shown = [line.plain for line in lines(to_document(analysis), analysis) if "recorded by" in line.plain]
     assert shown == [
         "collectives of rank 0 were recorded by the native recorder",
         "collectives of rank 1 were recorded by the Python hooks, not by the native recorder: TRAINCOPE_NATIVE=off",

@@ -4,6 +4,7 @@
 steps, 600 ms over both ranks. The warm-up step 0 is ten times a counted one and enters no sum.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from traincope import analysis as results
 from traincope.analysis.context import Context
 from traincope.analysis.efficiency.utilization import utilization
+from traincope.analysis.ledger.sampling import NOT_SAMPLED
 from traincope.analysis.stragglers.patterns import Shape
 from traincope.report import schema
 from traincope.report.document.recording_losses import LOSSES
 from traincope.store import RECORD_DTYPE, RankRecords, RunRecords, SegmentRecords
 from traincope.store.job.manifests import RankInfo, RunInfo
-from traincope.timeline import RankClock, RankTimeline, Timeline
+from traincope.timeline import ClockSource, RankClock, RankTimeline, Timeline
+from traincope.timeline.clocks.offsets import Offsets
 from traincope.topology import Host, RankCoord
 
 MS = 1_000_000
@@ -126,6 +129,7 @@ def analysis() -> results.Analysis:
             steps_needed=3,
         ),
         utilization=utilization(timeline(), ledger, None, experts=None),
+        sampling=replace(NOT_SAMPLED, steps=3, sampled_steps=3, first_sampled=1, last_sampled=3, windows=1),
         verdict=(
             results.Finding(
                 kind=results.FindingKind.PIPELINE_BUBBLE,
@@ -136,6 +140,19 @@ def analysis() -> results.Analysis:
             ),
         ),
     )
+
+
+def apart(result: results.Analysis, *, bound_ns: int | None = 80_000, drift_ns: int = 0) -> results.Analysis:
+    """The same with rank 1 on another host. Its clock has this error against rank 0's, and drift in a second."""
+    knots = Offsets(
+        at_ns=np.array([0, 1_000 * MS]),
+        offset_ns=np.array([0, drift_ns]),
+        bound_ns=np.array([bound_ns or 0, bound_ns or 0]),
+    )
+    source = ClockSource.WALL_CLOCKS if bound_ns is None else ClockSource.MESSAGES
+    first, second = result.timeline.clocks
+    clocks = (first, replace(second, source=source, corrections=(knots,)))
+    return replace(result, context=Context(replace(result.timeline, clocks=clocks)))
 
 
 def without_steps() -> results.Analysis:

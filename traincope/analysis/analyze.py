@@ -16,7 +16,7 @@ from traincope.analysis.communication.job_activity import JobActivity, is_job_of
 from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
-from traincope.analysis.efficiency.energy import Energy, energy
+from traincope.analysis.efficiency.energy import OF_A_PART, Energy, energy
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, all_attempts, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
@@ -38,12 +38,13 @@ from traincope.analysis.kernels.kernels import Kernels, kernels
 from traincope.analysis.kernels.queue_length import QueueLength, queue_lengths
 from traincope.analysis.kernels.shapes_evidence import shapes_evidence
 from traincope.analysis.kernels.unfused import Unfused, unfused
-from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps
+from traincope.analysis.ledger.coverage import ExcludedSteps, find_excluded_steps, recorder_overhead
 from traincope.analysis.ledger.device_stalls import DeviceStall, device_stalls, why_on_host
 from traincope.analysis.ledger.hidden_waits import host_hidden_waits
 from traincope.analysis.ledger.host_shortages import HostShortage, host_shortages
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, assemble, rank_ledger
 from traincope.analysis.ledger.run_ahead import RunAhead, run_ahead, unmarked_terms
+from traincope.analysis.ledger.sampling import NOT_SAMPLED, Sampling, sampling
 from traincope.analysis.memory.census import GrownTensors, grown_tensors
 from traincope.analysis.memory.snapshots import RankSnapshot, rank_snapshots
 from traincope.analysis.memory.split import RankSplits, memory_splits
@@ -111,8 +112,9 @@ class Analysis:
     critical_path: CriticalPath | None = None
     """None: there is no counted step, or the timeline is a part of a run."""
     utilization: Utilization
-    energy: Energy | None = None
-    """None: the timeline is a part of a run."""
+    energy: Energy = OF_A_PART
+    sampling: Sampling = NOT_SAMPLED
+    """Steps with detail; of no step if the timeline is a part of a run."""
     faults: tuple[Fault, ...] = ()
     """In order of time, with marks (checkpoints, evaluations, events), of all attempts."""
     hangs: tuple[Hang, ...] = ()
@@ -136,8 +138,6 @@ class Analysis:
     """Imported ones, one per rank and GPU."""
     out_of_memory: tuple[OutOfMemory, ...] = ()
     """Ranks that ended by a shortage of memory."""
-    experts: ExpertLoads | None = None
-    """None: the training logged no expert loads."""
     goodput: Goodput | None = None
     """None: no step began."""
     reliability: Reliability | None = None
@@ -169,6 +169,11 @@ class Analysis:
     @property
     def timeline(self) -> Timeline:
         return self.context.timeline
+
+    @property
+    def experts(self) -> ExpertLoads | None:
+        """None: the training logged no expert loads."""
+        return self.utilization.experts
 
     @property
     def faults_of_attempt(self) -> tuple[Fault, ...]:
@@ -290,12 +295,14 @@ def analyze(
     if not complete_run:
         return result
     attempts = () if timeline.run.info.imported else all_attempts(timeline)
+    overhead = recorder_overhead(timeline)
     return replace(
         result,
         faults=with_history(result.faults, timeline, attempts),
         training_step_offset=training_step_offset(attempts),
         job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
         energy=energy(timeline, ledger),
+        sampling=sampling(timeline, ledger, own_ratio=None if overhead is None else overhead.ratio),
     )
 
 
@@ -373,7 +380,6 @@ def _analysis(
         grown_tensors=grown,
         out_of_memory=short,
         memory_snapshots=snapshots,
-        experts=experts,
         goodput=job,
         reliability=reliable,
         background_saves=saves,

@@ -13,6 +13,7 @@ without evaluation. A transfer on the path delays the step even if its ranks com
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,12 +38,18 @@ MAX_STEPS = 1_000
 """Largest number of steps with a path. A longer run has paths of every second, third, ... step, up to the last."""
 
 
+MAX_SEGMENTS = 2_000
+"""Largest number of segments of a step that the document has. A longer path is too long to read."""
+
+
 class Segment(NamedTuple):
-    """Part of the path: one rank in one term, in ns on the timeline's axis."""
+    """Part of the path: one rank in one term."""
 
     rank: int
     term: str
+    """A ledger term."""
     start_ns: int
+    """Time on the timeline's axis; in the document, since the start of the step."""
     end_ns: int
 
     @property
@@ -73,10 +80,11 @@ class StepPath:
     @property
     def wall_ns(self) -> int:
         """From start to end, without evaluation."""
-        return sum(self.terms().values())
+        return sum(self.terms.values())
 
-    def terms(self) -> dict[str, int]:
-        """Return term -> ns, without evaluation."""
+    @property
+    def terms(self) -> Mapping[str, int]:
+        """Term -> ns, without evaluation."""
         sums: dict[str, int] = defaultdict(int)
         for segment in self.segments:
             if segment.term != EVALUATION:
@@ -85,34 +93,77 @@ class StepPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPath:
+    """Part of the path on one rank."""
+
+    rank: int
+    ns: int
+    terms: Mapping[str, int]
+    """Ledger term -> ns of the path on this rank, the largest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CriticalPath:
     """Critical paths of the counted steps that all ranks completed, or of at most MAX_STEPS evenly spread ones."""
 
     steps: tuple[StepPath, ...] = ()
     clock_error_ns: int | None
-    """Largest error between the times of two ranks: the path's error where it changes ranks."""
+    """Largest clock error between ranks, where the path changes ranks; None: unknown."""
     reason: str | None = None
-    """Reason why there is no path."""
+    """Reason for a missing path; then there is no step."""
 
     @property
+    def num_steps(self) -> int:
+        """Counted steps that all ranks completed; above 1,000 a sample of evenly spaced steps."""
+        return len(self.steps)
+
+    @cached_property
     def wall_ns(self) -> int:
+        """Sum over these steps of the time from the last rank's start to the last rank's end, without evaluation."""
         return sum(step.wall_ns for step in self.steps)
 
     @property
     def untold_ns(self) -> int:
+        """Part of the transfers that may be waits for a rank; the records cannot separate them."""
         return sum(step.untold_ns for step in self.steps)
 
+    @cached_property
+    def ranks(self) -> tuple[RankPath, ...]:
+        """Ranks on the path, the longest first; their sum is `wall_ns`."""
+        ranks: dict[int, dict[str, int]] = defaultdict(dict)
+        for (rank, term), ns in self.shares().items():
+            ranks[rank][term] = ns
+        paths = (RankPath(rank=rank, ns=sum(terms.values()), terms=terms) for rank, terms in ranks.items())
+        return tuple(sorted(paths, key=lambda path: (-path.ns, path.rank)))
+
     @property
+    def step(self) -> int | None:
+        """The step of median length."""
+        return self.median_step.number if self.steps else None
+
+    @property
+    def segments(self) -> tuple[Segment, ...] | None:
+        """Segments of that step, in order and without gaps; None if there are more than 2,000."""
+        if not self.steps or len(self.median_step.segments) > MAX_SEGMENTS:
+            return None
+        begin_ns = self.median_step.start_ns
+        return tuple(
+            Segment(rank, term, start_ns - begin_ns, end_ns - begin_ns)
+            for rank, term, start_ns, end_ns in self.median_step.segments
+        )
+
+    @cached_property
     def median_step(self) -> StepPath:
         """The step of median length; of an even number, the shorter of the two in the middle. There must be a step."""
         ordered = sorted(self.steps, key=lambda step: step.wall_ns)
         return ordered[(len(ordered) - 1) // 2]
 
-    def terms(self) -> dict[str, int]:
-        """Sum the path over all its steps: term -> ns, the largest first. The sum is `wall_ns`."""
+    @cached_property
+    def terms(self) -> Mapping[str, int]:
+        """Ledger term -> ns, the largest first; the sum is `wall_ns`. A wait appears as the work that it waited for."""
         sums: dict[str, int] = defaultdict(int)
         for step in self.steps:
-            for term, ns in step.terms().items():
+            for term, ns in step.terms.items():
                 sums[term] += ns
         return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 

@@ -1,30 +1,26 @@
-"""Native code of this machine, the recorder and the plugin for NCCL: whether it is built, and its build."""
+"""Native code of this machine: whether it is built, and its build. It is the recorder, the plugin for NCCL, and the
+decoder of traces.
+"""
 
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from traincope.doctor.finding import Examination, Finding, Section, bad, note, ok
 from traincope.errors import MissingDependencyError, TraincopeError
-from traincope.native import nccl
-from traincope.native.build import compile_library
-from traincope.native.installed import (
-    BUILD,
-    CACHE_VARIABLE,
-    VARIABLE,
-    Use,
-    find_library,
-    publish,
-    resolved_use,
-    why_unfit,
-)
+from traincope.native import decoder, nccl
+from traincope.native.build import compile_decoder, compile_library
+from traincope.native.cached import BUILD, CACHE_VARIABLE, VARIABLE, Use, resolved_use
+from traincope.native.installed import find_library, publish, why_unfit
 from traincope.record.gpu.nccl import plugin_to_load
 
 NAME = "native recorder"
 PLUGIN = "NCCL plugin"
+DECODER = "trace decoder"
 TRIAL = "traincope.doctor.native_trial"
 MAX_TRIAL_SECONDS = 300
 
@@ -54,11 +50,15 @@ def examine_plugin() -> Finding:
 def build_native() -> Examination:
     """Compile the native code, try the recorder in a child process, and put both into the cache."""
     with tempfile.TemporaryDirectory() as directory:
-        unfit = why_unfit()
+        unfit = why_unfit() if find_spec("torch") else ["torch is not installed in this Python"]
         recorder = (
             ok(NAME, f"not built: {'; '.join(unfit)}") if unfit else _attempt(NAME, _build_recorder, Path(directory))
         )
-        findings = (recorder, _attempt(PLUGIN, _build_plugin, Path(directory)))
+        findings = (
+            recorder,
+            _attempt(PLUGIN, _build_plugin, Path(directory)),
+            _attempt(DECODER, _build_decoder, Path(directory)),
+        )
         return Examination(
             subject="the native code of this Python", sections=(Section(title="BUILD", findings=findings),)
         )
@@ -93,6 +93,16 @@ def _build_plugin(directory: Path) -> str:
     except (OSError, AttributeError) as error:
         raise TraincopeError(f"built, but it cannot be loaded: {error}") from error
     return f"built, loaded and kept: {publish(built, name=nccl.plugin_name())}"
+
+
+def _build_decoder(directory: Path) -> str:
+    built = directory / "decoder.so"
+    compile_decoder(built)
+    try:
+        decoder.DecoderLibrary(built)
+    except (OSError, AttributeError) as error:
+        raise TraincopeError(f"built, but it cannot be loaded: {error}") from error
+    return f"built, loaded and kept: {publish(built, name=decoder.decoder_name())}"
 
 
 def _try(cache: Path) -> None:

@@ -20,6 +20,12 @@ HEAD = 1 << 14
 """Bytes at the begin of a dump that contain one of its keys."""
 KEYS, OF_TRACES = (b"entries", b"pg_config", b"pg_status", b"at_ns"), (b"traceEvents", b"schemaVersion")
 ON_DEVICE = {"cuda": "unknown"}
+WATCHDOG_NS = 300_000_000_000
+"""Longest time that NCCL's watchdog takes to write after a time-out. Younger files are copies, or were asked for."""
+MAY_BE_OF_BEFORE = (
+    "when the dumps were written: the files are younger than the time-out of the first collective; if a person asked "
+    "for them before it, the stop was shorter"
+)
 
 
 def read_dumps(paths: Sequence[Path]) -> RunRecords:
@@ -29,13 +35,19 @@ def read_dumps(paths: Sequence[Path]) -> RunRecords:
     groups of the dump, otherwise the only rank that is in all of them.
 
     All dumps are of one moment: the latest instant in any of them, or that at which the first collective timed out,
-    from which NCCL's watchdog dumps, unless the files are older. Files that are no dump are in the problems. Raises
-    DataError if no file is a dump, and if two are of one rank.
+    from which NCCL's watchdog dumps, unless the files are older. A copied file may be younger than what is in it, never
+    older. Files that are no dump are in the problems. Raises DataError if no file is a dump, and if two are of one
+    rank.
     """
     files, problems = _dumps(paths)
     flights = {rank: flight for rank, (_, flight) in sorted(files.items())}
     written_ns = max(path.stat().st_mtime_ns for path, _ in files.values())
-    at_ns = _at_ns(tuple(flights.values()), written_ns=written_ns)
+    limit_ns = min((limit for flight in flights.values() if (limit := flight.timed_out_ns) is not None), default=None)
+    at_ns = max(flight.at_ns for flight in flights.values())
+    if limit_ns is not None:
+        at_ns = max(at_ns, min(limit_ns, written_ns))
+        if written_ns > limit_ns + WATCHDOG_NS:
+            problems = (*problems, MAY_BE_OF_BEFORE)
     members = [rank for flight in flights.values() for ranks in flight.groups.values() for rank in ranks]
     size = min(max([*members, *flights]) + 1, MAX_RANKS)
     return RunRecords(
@@ -110,12 +122,6 @@ def _rank(path: Path, flight: Flight) -> int | None:
     if number < MAX_RANKS and (named or not possible or number in possible):
         return number
     return possible.pop() if len(possible) == 1 else None
-
-
-def _at_ns(flights: Sequence[Flight], *, written_ns: int) -> int:
-    """The moment of the dumps. A copied file may be younger than what is in it, never older."""
-    timed_out = [limit_ns for flight in flights if (limit_ns := flight.timed_out_ns) is not None]
-    return max([max(flight.at_ns for flight in flights), *([min(*timed_out, written_ns)] if timed_out else [])])
 
 
 def _records(rank: int, path: Path, *, at_ns: int) -> RankRecords:

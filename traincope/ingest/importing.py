@@ -115,15 +115,16 @@ def import_traces(
     *,
     given: Given = NOTHING_GIVEN,
     processes: int = 1,
-    on_read: Callable[[], object] = lambda: None,
+    on_read: Callable[[float], object] = lambda _: None,
     on_left_out: Callable[[str], object] | None = None,
 ) -> tuple[Imported, ...]:
     """Make the run directory `target`, which must not exist, of traces of torch's profiler, plain or gzip.
 
     A script that gives two `processes` must call this below `if __name__ == "__main__"`: the second process imports the
-    script. `on_read` is called, from any thread, after each trace. `on_left_out` gets a sentence for each file that
-    is not a trace, and the others are imported. Raises DataError for such a file without `on_left_out`, and if no file
-    is a trace; UsageError if the directory cannot be made. On an error nothing remains of it.
+    script. `on_read` gets, from any thread, shares of a trace that are read; the sum is the number of traces.
+    `on_left_out` gets a sentence for each file that is not a trace, and the others are imported. Raises DataError for
+    such a file without `on_left_out`, and if no file is a trace; UsageError if the directory cannot be made. On an
+    error nothing remains of it.
     """
     if target.exists():
         raise UsageError(f"{target} exists already; choose another directory with -o")
@@ -148,26 +149,24 @@ def import_traces(
 
 
 def _store_all(
-    paths: Sequence[Path], target: Path, *, processes: int, on_read: Callable[[], object]
+    paths: Sequence[Path], target: Path, *, processes: int, on_read: Callable[[float], object]
 ) -> tuple[_Stored | _Refused, ...]:
     """Store the traces in `target`. This process takes them from the end, the others from the begin."""
     files = [target / f"incoming-{number}.npz" for number in range(len(paths))]
     stored: dict[int, _Stored | _Refused | None] = {}
     if processes == 1:
         for number, (path, file) in enumerate(zip(paths, files, strict=True)):
-            stored[number] = _store(path, file)
-            on_read()
+            stored[number] = _store(path, file, on_read=on_read)
         return tuple(each for each in stored.values() if each is not None)
     with ProcessPoolExecutor(processes - 1, mp_context=get_context(start_method())) as pool:
         try:
             futures = [pool.submit(_store_unclaimed, path, file) for path, file in zip(paths, files, strict=True)]
             for future in futures:
-                future.add_done_callback(lambda done: on_read() if _has_stored(done) else None)
+                future.add_done_callback(lambda done: on_read(1) if _has_stored(done) else None)
             for number in reversed(range(len(paths))):
-                stored[number] = _store_unclaimed(paths[number], files[number])
+                stored[number] = _store_unclaimed(paths[number], files[number], on_read=on_read)
                 if stored[number] is None:
                     break
-                on_read()
             results = [stored.get(number) or future.result() for number, future in enumerate(futures)]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -180,25 +179,30 @@ def _has_stored(done: Future[_Stored | _Refused | None]) -> bool:
     return not done.cancelled() and done.exception() is None and done.result() is not None
 
 
-def _store_unclaimed(path: Path, file: Path) -> _Stored | _Refused | None:
+def _store_unclaimed(
+    path: Path, file: Path, *, on_read: Callable[[float], object] = lambda _: None
+) -> _Stored | _Refused | None:
     """Store a trace unless another process has begun to. The pool does not know: it counts queued ones as begun."""
     try:
         _claim(file).touch(exist_ok=False)
     except FileExistsError:
         return None
-    return _store(path, file)
+    return _store(path, file, on_read=on_read)
 
 
 def _claim(file: Path) -> Path:
     return file.with_suffix(".claim")
 
 
-def _store(path: Path, file: Path) -> _Stored | _Refused:
+def _store(path: Path, file: Path, *, on_read: Callable[[float], object]) -> _Stored | _Refused:
+    share = _Share(path, on_read)
     try:
-        trace = _read(path)
+        trace = _read(path, on_read=share.add)
     except DataError as error:
+        share.complete()
         return _Refused(reason=_not_read(path) or str(error))
     write_trace(file, trace)
+    share.complete()
     return _Stored(
         source=path,
         file=file,
@@ -211,9 +215,27 @@ def _store(path: Path, file: Path) -> _Stored | _Refused:
     )
 
 
-def _read(path: Path) -> Trace:
+class _Share:
+    """Share of a trace that is read, reported as it grows."""
+
+    def __init__(self, path: Path, on_read: Callable[[float], object]) -> None:
+        self._size, self._on_read, self._reported = path.stat().st_size if path.exists() else 0, on_read, 0.0
+
+    def add(self, num_bytes: int) -> None:
+        if self._size:
+            self._report(min(self._reported + num_bytes / self._size, 1.0))
+
+    def complete(self) -> None:
+        self._report(1.0)
+
+    def _report(self, share: float) -> None:
+        self._on_read(share - self._reported)
+        self._reported = share
+
+
+def _read(path: Path, *, on_read: Callable[[int], object]) -> Trace:
     """Read a trace of torch's profiler. Raises DataError for any other file."""
-    trace = read_kineto(path, step=window_step(path))
+    trace = read_kineto(path, step=window_step(path), on_read=on_read)
     if not len(trace):
         raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
     if not any(map(OF_TORCH.fullmatch, trace.categories)):

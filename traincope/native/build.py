@@ -1,4 +1,4 @@
-"""The compilation of the native recorder for this torch: 10 to 20 seconds of CPU time."""
+"""The compilation of native code. That of the recorder, for this torch, takes 10 to 20 seconds of CPU time."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from traincope.errors import MissingDependencyError, TraincopeError
+from traincope.native.decoder import DECODER_SOURCES
 from traincope.native.installed import SOURCES
 
 COMPILER_VARIABLE = "CXX"
@@ -26,6 +27,11 @@ def compile_library(out: Path) -> None:
     Raises MissingDependencyError without a compiler, TraincopeError if it fails.
     """
     compile_with_torch(SOURCES / "library.cpp", out, "-shared", "-fvisibility=hidden", "-s")
+
+
+def compile_decoder(out: Path) -> None:
+    """Compile the decoder of traces. Raises as `compile_library`."""
+    compile_sources(DECODER_SOURCES / "decoder.cpp", out, "-shared", "-fvisibility=hidden", "-s")
 
 
 def compile_with_torch(source: Path, out: Path, *options: str) -> None:

@@ -1,58 +1,27 @@
-"""A compiled library in the user's cache or in the package: its name, where it is, and whether it can be trusted.
+"""The compiled recorder in the user's cache: its name, and whether it fits this Python and this torch.
 
 Its name has all that it depends on: torch's release and build with the sizes of its libraries, the C++ ABI, the
-machine, the C library, Python's version, and a hash of the sources. Its last bytes are the hash of those before, so a
-damaged file is not loaded. It is in the cache only after a child process has recorded with it.
+machine, the C library, Python's version, and a hash of the sources. It is in the cache only after a child process has
+recorded with it.
 """
 
 import os
 import platform
 import re
-import stat
 import sys
 import sysconfig
 import tempfile
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from traincope.native.cached import BUILD, MARK, Found, cache_directory, check
 from traincope.native.library import Library
-from traincope.private_files import OTHERS_WRITE, check_owner, make_directory, read_regular
+from traincope.private_files import check_owner, make_directory
 
-VARIABLE = "TRAINCOPE_NATIVE"
-CACHE_VARIABLE = "XDG_CACHE_HOME"
 SOURCES = Path(__file__).parent / "dispatch"
 TORCH_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
 C_LIBRARY = "CS_GNU_LIBC_VERSION"
-MARK = b"traincope sha256 "
-BUILD = "traincope doctor --build-native"
-
-
-class Use(StrEnum):
-    """Values of $TRAINCOPE_NATIVE."""
-
-    AUTO = "auto"
-    """The native recorder where its library is built for this torch, otherwise the Python hooks."""
-    OFF = "off"
-    """The Python hooks."""
-    REQUIRE = "require"
-    """As `auto`, but a training without the native recorder logs the reason, and `traincope doctor` fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The library of this Python and this torch, or why it is missing."""
-
-    path: Path | None
-    why: str
-
-
-def resolved_use() -> Use:
-    """The value of $TRAINCOPE_NATIVE. Any other value is `auto`."""
-    value = os.environ.get(VARIABLE, "").lower()
-    return Use(value) if value in tuple(Use) else Use.AUTO
 
 
 @cache
@@ -80,11 +49,6 @@ def _library_sizes() -> tuple[int, ...]:
         return tuple((place / name).stat().st_size for name in TORCH_LIBRARIES)
     except OSError:
         return ()
-
-
-def cache_directory() -> Path:
-    base = os.environ.get(CACHE_VARIABLE) or Path(os.path.expanduser("~")) / ".cache"
-    return Path(base).absolute() / "traincope" / "native"
 
 
 def why_unfit() -> list[str]:
@@ -116,18 +80,6 @@ def find_library() -> Found:
     except OSError as error:
         return Found(path=None, why=f"{path} is not used: {error.strerror}")
     return Found(path=path, why=str(path))
-
-
-def check(path: Path) -> None:
-    """Raise OSError unless the file is whole, and only this user (or root) may write to it and its directory."""
-    status = path.lstat()
-    check_owner(path.parent)
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE or not stat.S_ISREG(status.st_mode):
-        raise PermissionError(1, "other users can write to it, or it belongs to one", str(path))
-    content = read_regular(path)
-    library, mark, written = content.rpartition(MARK)
-    if not mark or sha256(library).hexdigest().encode() != written:
-        raise OSError(5, "it is damaged", str(path))
 
 
 def publish(built: Path, directory: Path | None = None, *, name: str | None = None) -> Path:

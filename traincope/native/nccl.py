@@ -5,14 +5,13 @@ Python loads the same file, so both see one library.
 """
 
 import os
-import platform
 from enum import IntEnum, StrEnum
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from traincope.native.build import compile_sources
-from traincope.native.installed import BUILD, SOURCES, Found, cache_directory, check
+from traincope.native.cached import Found, find_built, name_of
+from traincope.native.installed import SOURCES
 from traincope.native.library import PlacesLibrary
 
 VARIABLE = "TRAINCOPE_NCCL_PLUGIN"
@@ -71,23 +70,12 @@ def compile_plugin(out: Path) -> None:
 @cache
 def plugin_name() -> str:
     """Name of the plugin's file for this machine and these sources."""
-    digest = sha256()
-    for source in (*sorted(PLUGIN_SOURCES.iterdir()), *(SOURCES / name for name in SHARED_HEADERS)):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    digest.update(str(platform.libc_ver()).encode())
-    return f"nccl-profiler-{platform.machine()}-{digest.hexdigest()[:16]}.so"
+    return name_of("nccl-profiler", (*sorted(PLUGIN_SOURCES.iterdir()), *(SOURCES / name for name in SHARED_HEADERS)))
 
 
 def find_plugin() -> Found:
     """Search the user's cache."""
-    path = cache_directory() / plugin_name()
-    try:
-        check(path)
-    except FileNotFoundError:
-        return Found(path=None, why=f"it is not built ({BUILD})")
-    except OSError as error:
-        return Found(path=None, why=f"{path} is not used: {error.strerror}")
-    return Found(path=path, why=str(path))
+    return find_built(plugin_name())
 
 
 @cache

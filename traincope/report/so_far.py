@@ -58,14 +58,13 @@ def verdict_so_far(run: Path, *, max_bytes: int) -> VerdictSoFar:
         )
     analysis = analyze(open_run(run))
     document = to_document(analysis)
-    goodput = document["goodput"]
     return VerdictSoFar(
         findings=_judged(document["verdict"]),
         late=late_so_far(analysis.stragglers),
         steps=document["run"]["steps"],
         last_step=max((int(rank.numbers[-1]) for rank in analysis.ledger.ranks if len(rank.numbers)), default=None),
-        mfu=document["utilization"]["mfu"],
-        goodput=None if goodput is None else goodput["productive_ratio"],
+        mfu=analysis.utilization.ratios.mfu,
+        goodput=None if analysis.goodput is None else analysis.goodput.productive_ratio,
         by_rows=False,
         at_ns=at_ns,
     )

@@ -44,8 +44,10 @@ def stalls_of(versions: dict[str, str], *stalls: Row, uuid: str = "") -> tuple[D
 
 
 def test_stalls_of_compute_streams_are_summed_by_axis_over_counted_steps() -> None:
-    fsdp, tp = DeviceStall(axis="fsdp", count=4, total_ns=70), DeviceStall(axis="tp", count=2, total_ns=20)
-    assert stalls_of(ON_GPUS, *STALLS) == (fsdp, tp)
+    assert stalls_of(ON_GPUS, *STALLS) == (
+        DeviceStall(axis="fsdp", count=4, total_ns=70, ratio=70 / 400),
+        DeviceStall(axis="tp", count=2, total_ns=20, ratio=20 / 400),
+    )
 
 
 def test_device_stalls_are_none_if_waits_block_the_host() -> None:
@@ -60,9 +62,9 @@ def test_a_used_gpu_without_stalls_has_an_empty_result() -> None:
 
 def test_device_stalls_in_the_report() -> None:
     stalls = [
-        {"axis": "fsdp", "count": 4, "total_ns": 8_000_000, "ratio": 0.04},
-        {"axis": "tp", "count": 2, "total_ns": 2_000, "ratio": 0.01},
+        DeviceStall(axis="fsdp", count=4, total_ns=8_000_000, ratio=0.04),
+        DeviceStall(axis="tp", count=2, total_ns=2_000, ratio=0.01),
     ]
     sentence = "the GPUs' compute streams stalled for communication, per step: fsdp 2.00 ms (4.0 %), tp 500 ns (1.0 %)"
-    assert on_device(stalls, rank_steps=4, reason=None).endswith(sentence)  # type: ignore[arg-type]
+    assert on_device(stalls, rank_steps=4, reason=None).endswith(sentence)
     assert "no stall of the GPUs" in on_device([], rank_steps=4, reason=None)

@@ -185,8 +185,7 @@ def mixture(*, peak: Peak | None, **settings: object) -> Analysis:
     return replace(
         result,
         context=Context(replace(result.timeline, run=run)),
-        utilization=replace(result.utilization, peak=peak),
-        experts=loads,
+        utilization=replace(result.utilization, peak=peak, experts=loads),
     )
 
 

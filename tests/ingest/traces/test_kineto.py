@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.ingest.traces.decoders import needs_decoder
 from tests.ingest.writing import LAYOUTS, MARK, Event, complete, kineto
 from traincope.errors import DataError
 from traincope.ingest.traces import stream
+from traincope.ingest.traces.batches import PlainDecoder
 from traincope.ingest.traces.kineto import read_kineto
+from traincope.ingest.traces.native_batches import NativeDecoder
+from traincope.native.cached import VARIABLE, Use
 from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, Lane, Trace, TraceCollective, TraceGroup
 
 Layout = Callable[..., str]
+
+
+@pytest.fixture(params=[Use.OFF, pytest.param(Use.AUTO, marks=needs_decoder)], scope="module", autouse=True)
+def decoder(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test with the plain decoder, then with the native one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, request.param)
+        yield
+
+
+def in_pieces(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let the file be read and decoded in pieces of this size."""
+    for owner, name in ((stream, "CHUNK"), (stream, "COMPRESSED"), (PlainDecoder, "piece"), (NativeDecoder, "piece")):
+        monkeypatch.setattr(owner, name, size)
+
 
 EVENTS = (
     MARK,
@@ -235,8 +254,7 @@ def test_old_names_of_categories_are_translated(tmp_path: Path) -> None:
 def test_pieces_of_any_size_give_the_same_trace(
     layout: Layout, packed: bool, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "CHUNK", size)
-    monkeypatch.setattr(stream, "COMPRESSED", size)
+    in_pieces(monkeypatch, size)
     file = tmp_path / "trace.json"
     data = layout(EVENTS).encode()
     file.write_bytes(gzip.compress(data) if packed else data)
@@ -273,7 +291,7 @@ def test_a_truncated_or_damaged_gzip_file_keeps_its_beginning(tmp_path: Path, mo
     file.write_bytes(packed[: len(packed) // 2])
     cut = read_kineto(file)
     assert 0 < len(cut) < 5_000
-    monkeypatch.setattr(stream, "CHUNK", 100)
+    in_pieces(monkeypatch, 100)
     assert len(read_kineto(file)) == len(cut)
     assert cut.start_ns.tolist() == [1000 * number + 125 for number in range(len(cut))]
     assert cut.info.lost is not None
@@ -409,7 +427,7 @@ def test_any_events_in_any_layout_equal_those_of_a_json_parser(
     text = layout(events)
     file = written(tmp_path_factory.getbasetemp(), text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "CHUNK", size)
+        in_pieces(patch, size)
         trace = read_kineto(file)
     parsed = [event for event in json.loads(text, parse_float=str, parse_int=str)["traceEvents"] if "dur" in event]
     expected = [

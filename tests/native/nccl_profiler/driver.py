@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from traincope.native.installed import BUILD
+from traincope.native.cached import BUILD
 from traincope.native.nccl import NCCL_VARIABLE, VARIABLE, find_plugin
 
 GROUP, COLLECTIVE, MESSAGE, CHANNEL, GROUP_CALL, COLLECTIVE_CALL, MESSAGE_CALL = 1, 2, 4, 64, 256, 512, 1024

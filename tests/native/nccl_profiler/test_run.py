@@ -11,7 +11,7 @@ from tests.native.nccl_profiler.driver import Communicator, Nccl, needs_plugin, 
 from tests.native.nccl_profiler.test_records import all_reduce
 from traincope.doctor.finding import State
 from traincope.doctor.native import examine_plugin
-from traincope.native.installed import CACHE_VARIABLE
+from traincope.native.cached import CACHE_VARIABLE
 from traincope.native.nccl import NCCL_VARIABLE, VARIABLE, find_plugin, load_plugin
 from traincope.record.gpu.nccl import NOTHING, other_plugin
 from traincope.store import read_run

@@ -151,7 +151,8 @@ def test_missed_collectives_are_counted_and_reported(two_ranks: Pool, tmp_path: 
         "torch's flight recorder counted 2 more than the 3 recorded"
     )
     console = Console(width=500, file=StringIO())
-    for line in recording(to_document(traincope.analyze(timeline))):
+    analysis = traincope.analyze(timeline)
+    for line in recording(to_document(analysis), analysis):
         console.print(line)
     remark = f"probe collectives_fallback on ranks 0, 1: {state}"
     assert remark in console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,12 +1,17 @@
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 import traincope
-from tests.report.example import END_NS, MS, START_NS, analysis, document, without_steps
+from tests.report.example import END_NS, MS, START_NS, analysis, apart, document, without_steps
+from traincope.analysis import Analysis, Goodput, MeasuredOverhead, MemoryUse, RequestedWindow
+from traincope.analysis.memory.split import MemorySplit, RankSplits
 from traincope.explanations import explanations
+from traincope.plan.pipeline.actions import Action
+from traincope.plan.pipeline.schedule import TimedAction, Timetable
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, OpenRecord
 from traincope.report.text.text import render, render_document
@@ -63,10 +68,12 @@ RECORDING
 RESTART = Path(__file__).parents[3] / "sample_runs" / "restart"
 
 
-def shown(document: Document, *, width: int = 80, terminal: bool = False) -> str:
+def shown(document: Document, results: Analysis | None = None, *, width: int = 80, terminal: bool = False) -> str:
     system = "truecolor" if terminal else None
     file = io.StringIO()
-    render_document(document, Console(file=file, width=width, force_terminal=terminal, color_system=system))
+    render_document(
+        document, results or analysis(), Console(file=file, width=width, force_terminal=terminal, color_system=system)
+    )
     return file.getvalue()
 
 
@@ -76,42 +83,33 @@ def test_the_report_of_a_run_is_this_text_in_80_columns_without_colour() -> None
     assert file.getvalue() == REPORT
 
 
-def drawn_step() -> Document:
+def drawn_step() -> Analysis:
     """GPipe of two microbatches, rank 1 a little late."""
-    shown_step = document()
-    assert shown_step["bubble"] is not None
     rows = [
         [("F", 0, 0, 10), ("F", 1, 10, 20), ("B", 0, 52, 72), ("B", 1, 72, 92)],
         [("F", 0, 12, 22), ("F", 1, 22, 32), ("B", 0, 32, 52), ("B", 1, 52, 72)],
     ]
-    shown_step["bubble"].update(
-        timetable_step=3,
-        timetable=[
-            {
-                "rank": rank,
-                "actions": [
-                    {"kind": kind, "stage": rank, "microbatch": number, "start_ns": begin * MS, "end_ns": end * MS}
-                    for kind, number, begin, end in row
-                ],
-            }
-            for rank, row in enumerate(rows)
-        ],
-    )
-    return shown_step
+    ran = {
+        rank: tuple(TimedAction(Action(kind, rank, number), begin * MS, end * MS) for kind, number, begin, end in row)
+        for rank, row in enumerate(rows)
+    }
+    results = analysis()
+    assert results.bubble is not None
+    return replace(results, bubble=replace(results.bubble, step=3, timetable=Timetable(rows=ran, span=92 * MS)))
 
 
 def test_a_recorded_step_is_drawn_below_its_bubble_where_it_fits() -> None:
-    section = shown(drawn_step()).partition("PIPELINE BUBBLE")[2].partition("\n\n")[0].splitlines()
+    section = shown(document(), drawn_step()).partition("PIPELINE BUBBLE")[2].partition("\n\n")[0].splitlines()
     assert section[5:] == [
         "    step 3, the step of median length",
         "    0 F0 F1 ··········B0    B1     34.8 %",
         "    1 ····F0 F1 B0    B1    ······ 34.8 %",
         "    F forward, B backward; left: rank; right: its idle share",
     ]
-    narrow = " ".join(shown(drawn_step(), width=24).split())
+    narrow = " ".join(shown(document(), drawn_step(), width=24).split())
     assert (match := re.search(r"step 3, the step of median length: its drawing needs (\d+) columns", narrow))
-    assert "its drawing needs" in " ".join(shown(drawn_step(), width=int(match[1]) - 1).split())
-    assert "its drawing needs" not in " ".join(shown(drawn_step(), width=int(match[1])).split())
+    assert "its drawing needs" in " ".join(shown(document(), drawn_step(), width=int(match[1]) - 1).split())
+    assert "its drawing needs" not in " ".join(shown(document(), drawn_step(), width=int(match[1])).split())
 
 
 def test_an_end_is_in_one_step_or_outside_steps_but_never_in_all_steps() -> None:
@@ -242,14 +240,16 @@ def test_steps_without_detail_are_counted_separately() -> None:
 def test_the_sampling_is_told_with_what_it_cost() -> None:
     sampled = document()
     sampled["recorder"]["unwatched_steps"] = [[16, 31], [40, 500]]
-    sampled["recorder"]["sampling"] |= {
-        "steps": 500,
-        "sampled_steps": 22,
-        "windows": 2,
-        "last_sampled": 39,
-        "measured_overhead": {"estimate": 0.002, "low": -0.0012, "high": 0.0051},
-    }
-    recording = shown(sampled, width=300).partition("RECORDING\n")[2]
+    results = analysis()
+    sampling = replace(
+        results.sampling,
+        steps=500,
+        sampled_steps=22,
+        windows=2,
+        last_sampled=39,
+        measured_overhead=MeasuredOverhead(estimate=0.002, low=-0.0012, high=0.0051),
+    )
+    recording = shown(sampled, replace(results, sampling=sampling), width=300).partition("RECORDING\n")[2]
     assert (
         "recorded in detail: 22 of 500 steps, in 2 windows up to step 39; all sums stand on 3 of these, without first"
         in recording
@@ -258,14 +258,29 @@ def test_the_sampling_is_told_with_what_it_cost() -> None:
 
 
 def test_requested_windows_are_listed_with_their_reason_and_what_became_of_them() -> None:
-    asked = document()
-    window = {"first_step": 65, "last_step": 84, "cause": "profile", "reason": "traincope profile", "at_step": None}
-    ignored = {"first_step": 97, "last_step": 103, "cause": "spike", "reason": "a spike (step 80)", "at_step": 80}
-    asked["recorder"]["sampling"]["requested"] = [
-        {**window, "kernels": True, "recorded_steps": 20, "ranks_without": []},
-        {**ignored, "kernels": False, "recorded_steps": 0, "ranks_without": [1]},
-    ]
-    recording = shown(asked, width=300).partition("RECORDING\n")[2]
+    window = RequestedWindow(
+        first_step=65,
+        last_step=84,
+        cause="profile",
+        reason="traincope profile",
+        at_step=None,
+        kernels=True,
+        recorded_steps=20,
+        ranks_without=(),
+    )
+    ignored = RequestedWindow(
+        first_step=97,
+        last_step=103,
+        cause="spike",
+        reason="a spike (step 80)",
+        at_step=80,
+        kernels=False,
+        recorded_steps=0,
+        ranks_without=(1,),
+    )
+    results = analysis()
+    asked = replace(results, sampling=replace(results.sampling, requested=(window, ignored)))
+    recording = shown(document(), asked, width=300).partition("RECORDING\n")[2]
     assert (
         "window requested by traincope profile: steps 65-84 with kernels, 20 of 20 in detail on all ranks\n"
         in recording
@@ -283,22 +298,19 @@ def test_marks_alone_are_not_faults() -> None:
 
 
 def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> None:
-    known = document()
-    known["memory"] = [
-        {
-            "rank": rank,
-            "measure": "resident",
-            "last_bytes": (400 - rank) << 20,
-            "peak_bytes": 500 << 20,
-            "phases": {},
-            "growth_bytes_per_step": 2048.0 * rank,
-            "leak": rank == 1,
-            "exhausted_at_step": None,
-            "exhausted_in_ns": None,
-        }
+    uses = tuple(
+        MemoryUse(
+            rank=rank,
+            measure="resident",
+            last_bytes=(400 - rank) << 20,
+            peak_bytes=500 << 20,
+            phases={},
+            growth_bytes_per_step=2048.0 * rank,
+            leak=rank == 1,
+        )
         for rank in (0, 1)
-    ]
-    section = shown(known).partition("MEMORY")[2].partition("\n\n")[0]
+    )
+    section = shown(document(), replace(analysis(), memory=uses)).partition("MEMORY")[2].partition("\n\n")[0]
     assert section == (
         "  last samples, and the fastest growth, each with its rank\n"
         "    measure          lowest        highest  per 100 steps   grows\n"
@@ -307,39 +319,36 @@ def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> N
 
 
 def test_memory_shows_what_the_fullest_rank_uses_it_for() -> None:
-    known = document()
-    known["memory"] = [
-        {
-            "rank": 0,
-            "measure": "reserved",
-            "last_bytes": 80 << 20,
-            "peak_bytes": 80 << 20,
-            "phases": {},
-            "growth_bytes_per_step": None,
-            "leak": False,
-            "exhausted_at_step": None,
-            "exhausted_in_ns": None,
-        }
-    ]
-    known["memory_split"] = [
-        {
-            "rank": rank,
-            "step": 16,
-            "phase": "forward",
-            "measure": "reserved",
-            "total_bytes": (60 + 20 * rank) << 20,
-            "parameters_bytes": 10 << 20,
-            "gradients_bytes": 0,
-            "optimizer_bytes": 20 << 20,
-            "buffers_bytes": 0,
-            "activations_bytes": 40 << 20,
-            "fragmentation_bytes": 8 << 20,
-            "unknown_bytes": 2 << 20,
-            "reason": None,
-        }
+    use = MemoryUse(
+        rank=0,
+        measure="reserved",
+        last_bytes=80 << 20,
+        peak_bytes=80 << 20,
+        phases={},
+        growth_bytes_per_step=None,
+        leak=False,
+    )
+    peaks = (
+        MemorySplit(
+            rank=rank,
+            step=16,
+            phase="forward",
+            measure="reserved",
+            total_bytes=(60 + 20 * rank) << 20,
+            parameters_bytes=10 << 20,
+            gradients_bytes=0,
+            optimizer_bytes=20 << 20,
+            buffers_bytes=0,
+            activations_bytes=40 << 20,
+            fragmentation_bytes=8 << 20,
+            unknown_bytes=2 << 20,
+            reason=None,
+        )
         for rank in (0, 1)
-    ]
-    section = " ".join(shown(known).partition("MEMORY")[2].partition("\n\n")[0].split())
+    )
+    splits = tuple(RankSplits(peak=peak, early={}, last=peak) for peak in peaks)
+    results = replace(analysis(), memory=(use,), memory_splits=splits)
+    section = " ".join(shown(document(), results).partition("MEMORY")[2].partition("\n\n")[0].split())
     assert section.endswith(
         "rank 1 at most, after forward in step 16: of 80.0 MiB reserved, parameters 10.0 MiB, optimizer state "
         "20.0 MiB, activations 40.0 MiB, unknown 2.0 MiB, fragmentation 8.0 MiB"
@@ -347,54 +356,53 @@ def test_memory_shows_what_the_fullest_rank_uses_it_for() -> None:
 
 
 def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
-    job = document()
-    job["goodput"] = {
-        "attempts": [],
-        "elapsed_ns": 100_000 * MS,
-        "steps_done": 70,
-        "steps_ns": 88_000 * MS,
-        "steps_lost": 5,
-        "lost_ns": 10_000 * MS,
-        "reason": None,
-        "steps_rolled_back": 2,
-        "rolled_back_ns": 3_000 * MS,
-        "steps_skipped": 1,
-        "skipped_ns": 1_000 * MS,
-        "startup_ns": 2_000 * MS,
-        "restart_ns": 8_000 * MS,
-        "checkpoint_stall_ns": 0,
-        "evaluation_ns": 50 * MS,
-        "other_ns": 1_950 * MS,
-        "productive_ns": 74_000 * MS,
-        "productive_ratio": 0.74,
-    }
+    job = Goodput(
+        attempts=(),
+        elapsed_ns=100_000 * MS,
+        steps_done=70,
+        steps_ns=88_000 * MS,
+        steps_lost=5,
+        lost_ns=10_000 * MS,
+        reason=None,
+        steps_rolled_back=2,
+        rolled_back_ns=3_000 * MS,
+        steps_skipped=1,
+        skipped_ns=1_000 * MS,
+        startup_ns=2_000 * MS,
+        restart_ns=8_000 * MS,
+        checkpoint_stall_ns=0,
+        evaluation_ns=50 * MS,
+        other_ns=1_950 * MS,
+    )
     assert (
         "GOODPUT  74.0 % of 100 s was productive; start-up 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s; "
         "2 rolled back steps 3.00 s; 1 skipped step 1.00 s; outside complete steps 1.95 s\n"
-    ) in shown(job, width=200)
+    ) in shown(document(), replace(analysis(), goodput=job), width=200)
     why = "attempt 1 loaded no recorded checkpoint"
-    job["goodput"].update(steps_lost=None, lost_ns=None, reason=why, productive_ns=None, productive_ratio=None)
-    job["goodput"].update(steps_skipped=None, skipped_ns=None)
-    assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; start-up 2.00 s; " in shown(job, width=150)
+    unknown = replace(job, steps_lost=None, lost_ns=None, reason=why, steps_skipped=None, skipped_ns=None)
+    section = shown(document(), replace(analysis(), goodput=unknown), width=150)
+    assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; start-up 2.00 s; " in section
 
 
 def test_goodput_lists_all_attempts_with_the_ends_of_the_earlier_ones() -> None:
-    restarted = to_document(traincope.analyze(traincope.open_run(RESTART)))
-    section = shown(restarted, width=150).partition("GOODPUT")[2].partition("DATA ORDER")[0].splitlines()
+    results = traincope.analyze(traincope.open_run(RESTART))
+    restarted = to_document(results)
+    section = shown(restarted, results, width=150).partition("GOODPUT")[2].partition("DATA ORDER")[0].splitlines()
     assert section[-2:] == [
         "    attempt 0: 13 steps in 15.1 s; rank 1 was killed (signal 9)",
         "    attempt 1: 13 steps in 6.11 s; the other sections describe it",
     ]
-    before = restarted["goodput"]["attempts"][0]
-    restarted["goodput"]["attempts"][:1] = [{**before, "attempt": number} for number in range(20)]
-    assert "    13 earlier attempts (see --format json)\n    attempt 13: " in shown(restarted, width=150)
+    assert results.goodput is not None
+    first, last = results.goodput.attempts
+    attempts = (*(replace(first, number=number) for number in range(20)), last)
+    many = replace(results, goodput=replace(results.goodput, attempts=attempts))
+    assert "    13 earlier attempts (see --format json)\n    attempt 13: " in shown(restarted, many, width=150)
 
 
 def test_everything_that_makes_the_report_doubtful_is_named() -> None:
     doubtful = to_document(without_steps())
     doubtful["run"].update(world_size=4, missing_ranks=[2, 3], guessed_steps=9)
     doubtful["faults"] = [no_end(1)]
-    doubtful["clock"] = [{"rank": 0, "offset_ns": 0, "bound_ns": 0}, {"rank": 1, "offset_ns": 5, "bound_ns": None}]
     doubtful["recorder"] = {
         "events": 7,
         "dropped": 3,
@@ -404,7 +412,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         "overhead_seconds": None,
         "overhead_seconds_per_step": None,
         "overhead_ratio": None,
-        "sampling": document()["recorder"]["sampling"] | {"sampled_steps": 0},
+        "sampling": document()["recorder"]["sampling"],
         "probes": [
             {"name": "ddp", "state": "no DDP seen", "ranks": [0, 1]},
             {"name": "waits", "state": "off: level 0", "ranks": [1]},
@@ -415,7 +423,7 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
         ],
         "problems": [f"segment {number} is damaged" for number in range(7)],
     }
-    assert shown(doubtful).partition("RECORDING\n")[2] == (
+    assert shown(doubtful, apart(without_steps(), bound_ns=None)).partition("RECORDING\n")[2] == (
         "    rank 1: its records end with no open event\n"
         "    ranks 2, 3 of 4 left no readable records\n"
         "    7 events, 3 dropped, recorder overhead not measured\n"
@@ -444,20 +452,16 @@ def test_everything_that_makes_the_report_doubtful_is_named() -> None:
 
 
 def test_the_clock_error_between_hosts_is_printed() -> None:
-    hosts = document()
-    hosts["clock"][1].update(offset_ns=5, bound_ns=80_000, drift_ppm=-3.5, source="messages")
-    assert shown(hosts).endswith(
+    assert shown(document(), apart(analysis(), drift_ns=-3_500)).endswith(
         "    all clocks are within 80.0 us of rank 0's, bounded by messages; smaller\n"
         "    differences between hosts are not compared\n"
         "    rank 1's clock drifts most: 3.5 ppm fast; its times are corrected\n"
     )
-    hosts["clock"][1].update(drift_ppm=12.25)
-    assert "rank 1's clock drifts most: 12.2 ppm slow;" in shown(hosts)
-    hosts["clock"][1].update(drift_ppm=0.04)
-    assert "drifts" not in shown(hosts)
-    assert "    waits and transfers across hosts within 80.0 us\n" in shown(hosts)
-    hosts["clock"][1].update(bound_ns=None)
-    assert "across hosts within" not in shown(hosts)
+    assert "rank 1's clock drifts most: 12.2 ppm slow;" in shown(document(), apart(analysis(), drift_ns=12_250))
+    steady = shown(document(), apart(analysis(), drift_ns=40))
+    assert "drifts" not in steady
+    assert "    waits and transfers across hosts within 80.0 us\n" in steady
+    assert "across hosts within" not in shown(document(), apart(analysis(), bound_ns=None))
 
 
 def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
@@ -465,12 +469,12 @@ def test_markup_and_terminal_commands_in_names_are_only_characters() -> None:
     hostile = document()
     hostile["run"]["id"] = name
     hostile["verdict"][0].update(kind=name, evidence=name, advice=name)
-    assert hostile["comm"] is not None
-    hostile["comm"][0].update(axis=name, op="send")
     hostile["recorder"]["problems"] = [name]
     held: OpenRecord = {"what": name, "axis": name, "step": None, "duration_ns": 1}
     hostile["faults"] = [no_end(0, held), fault("event", what=name, evidence=name)]
-    written = shown(hostile, width=200)
+    results = analysis()
+    results = replace(results, comm=(replace(results.comm[0], axis=name), *results.comm[1:]))
+    written = shown(hostile, results, width=200)
     assert written.count("[red]x[/red]\\x1b[31m\\n") == 11
     assert "\x1b" not in written
 
@@ -485,7 +489,7 @@ def test_an_output_that_cannot_carry_blocks_gets_ascii_bars() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     foreign = document()
     foreign["run"]["id"] = "Übung"
-    render_document(foreign, Console(file=file, width=80))
+    render_document(foreign, analysis(), Console(file=file, width=80))
     file.seek(0)
     written = file.read()
     assert written.startswith("?bung\n2 ranks")
@@ -497,19 +501,14 @@ def test_ranks_with_the_most_straggler_wait_are_shown_among_many() -> None:
     assert large["ledger"] is not None
     row = large["ledger"]["ranks"][0]
     large["ledger"]["ranks"] = [{**row, "rank": rank} for rank in range(64)]
-    large["stragglers"] = {
-        "named": [{"rank": 40, "confidence": "high", "caused_ratio": 0.1, "excess_ratio": 0.1}],
-        "ranks": [
-            {
-                "rank": rank,
-                "compute_ns": 1,
-                "own_wait_ns": 0,
-                "straggler_wait_ns": 30 * MS if rank == 40 else 0,
-            }
-            for rank in range(64)
-        ],
-    }
-    section = shown(large).partition("RANKS")[2].partition("\n\n")[0].splitlines()
+    few = analysis()
+    (straggler,) = few.stragglers.named
+    waits = tuple(
+        replace(few.stragglers.ranks[0], rank=rank, straggler_wait_ns=30 * MS if rank == 40 else 0)
+        for rank in range(64)
+    )
+    late = replace(few.stragglers, named=(replace(straggler, rank=40),), ranks=waits)
+    section = shown(large, replace(few, stragglers=late)).partition("RANKS")[2].partition("\n\n")[0].splitlines()
     assert section[0] == "  16 of 64 ranks, those with the most straggler wait; means per step"
     assert [int(line.split()[0]) for line in section[2:]] == [*range(15), 40]
     assert section[-1].endswith("10.00  straggler")

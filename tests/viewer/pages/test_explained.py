@@ -39,11 +39,11 @@ def test_without_a_known_kind_the_page_lists_all_entries() -> None:
 
 
 def test_energy_is_a_table_of_gpus_and_their_sum() -> None:
-    known = to_document(result(on_gpu(0, *steps(11), *readings(100), uuid="a"), on_gpu(1, *steps(11), uuid="b")))
-    shown = parts(_energy(cast(Asked, SimpleNamespace(document=known))))
+    known = result(on_gpu(0, *steps(11), *readings(100), uuid="a"), on_gpu(1, *steps(11), uuid="b"))
+    shown = parts(_energy(cast(Asked, SimpleNamespace(analysis=known, document=to_document(known)))))
     texts = [part.children for part in shown if hasattr(part, "children")]
     assert "300.0" in texts
     assert "100.0" in texts
     assert "of the job unknown: no energy of a GPU was recorded (rank 1; hardware probe on)" in texts
-    unknown = to_document(result(on_gpu(0, *steps(11))))
-    assert not list(_energy(cast(Asked, SimpleNamespace(document=unknown))))
+    unknown = result(on_gpu(0, *steps(11)))
+    assert not list(_energy(cast(Asked, SimpleNamespace(analysis=unknown, document=to_document(unknown)))))

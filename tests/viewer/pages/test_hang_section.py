@@ -5,14 +5,13 @@ from itertools import pairwise
 from tests.analysis.faults.hangs.test_stops import LAST_NS, analysis, light, stuck, victim
 from tests.analysis.faults.hangs.test_stops import WAITING as IN_COMMUNICATION
 from traincope.analysis import Analysis
-from traincope.report.document.document import to_document
 from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.view import View
 
 
 def shown(result: Analysis) -> tuple[list[str], list[str]]:
     """Texts of the section, and addresses of its links."""
-    section = hang_section(to_document(result), view=View(page="faults"), origin_ns=0)
+    section = hang_section(result, view=View(page="faults"), origin_ns=0)
     return texts(section), [part.href for part in section._traverse() if hasattr(part, "href")]
 
 

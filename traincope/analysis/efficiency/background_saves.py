@@ -42,6 +42,7 @@ class BackgroundSaves:
     """Background saves of the last attempt whose end is recorded."""
 
     saves: int
+    """Number of these saves."""
     steps: int
     """Steps that a save touches."""
     extra_ns: SaveCost | None
@@ -49,6 +50,7 @@ class BackgroundSaves:
     ratio: float | None
     """`extra_ns.estimate` times the saves, relative to the time of all usual steps without checkpoint stalls."""
     reason: str | None
+    """Reason why the cost is unknown."""
 
 
 def background_saves(timeline: Timeline, ledger: Ledger) -> BackgroundSaves | None:

@@ -30,13 +30,14 @@ class GpuEnergy:
     """Energy of one GPU in the steps that its readings cover."""
 
     ranks: tuple[int, ...]
-    """Ranks that share it."""
+    """Ranks that share the GPU."""
     joules: float
     ns: int
     """Time of these steps."""
     steps: int
+    """Number of measured steps: those between the first and the last reading, without evaluation."""
     reading_ns: int
-    """Median time between two readings."""
+    """Median time between two readings of the counter."""
 
     @property
     def joules_per_step(self) -> float:
@@ -50,7 +51,7 @@ class GpuEnergy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of all GPUs of the job."""
+    """Energy of the job's GPUs in steps, by NVML's counter."""
 
     gpus: tuple[GpuEnergy, ...] = ()
     reason: str | None
@@ -59,9 +60,13 @@ class Energy:
     """Steps with and without detail, except the warm-up."""
     shares: Mapping[str, float | None] = field(default_factory=dict)
     """Ledger term -> its share of step time."""
+    price_per_kwh: float | None = None
+    currency: str | None = None
+    """Currency of `price_per_kwh` and `money`, as USD; None without a price."""
 
     @property
     def joules_per_step(self) -> float | None:
+        """Sum over GPUs; None if that of one GPU is unknown."""
         return None if self.reason else sum(gpu.joules_per_step for gpu in self.gpus)
 
     @property
@@ -71,17 +76,25 @@ class Energy:
 
     @property
     def kwh(self) -> float | None:
-        """Energy of all steps."""
+        """Energy of all steps except the warm-up."""
         each = self.joules_per_step
         return None if each is None else each * self.steps / KWH_JOULES
 
     @property
+    def money(self) -> float | None:
+        """Price of `kwh`."""
+        return None if self.price_per_kwh is None or self.kwh is None else self.kwh * self.price_per_kwh
+
+    @property
     def terms(self) -> Mapping[str, float | None] | None:
-        """Ledger term -> joules per step, in proportion of its time; they sum to the joules of a step."""
+        """Ledger term -> joules per step, in proportion of its time: an estimate. They sum to `joules_per_step`."""
         each = self.joules_per_step
         if each is None:
             return None
         return {term: None if share is None else share * each for term, share in self.shares.items()}
+
+
+OF_A_PART = Energy(reason="a part of a run has no energy")
 
 
 def energy(timeline: Timeline, ledger: Ledger) -> Energy:

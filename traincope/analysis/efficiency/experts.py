@@ -25,7 +25,7 @@ class LayerLoad:
 
     layer: int
     tokens: tuple[float, ...]
-    """Rows of each expert, by its number."""
+    """Rows of each expert, by its number, without padding."""
 
     @property
     def hottest(self) -> int:
@@ -57,12 +57,12 @@ class ExpertLoads:
 
     @property
     def dropped_ratio(self) -> float:
-        """Dropped choices over all choices."""
+        """Share of the tokens' choices for which an expert had no capacity."""
         return self.dropped / (self.rows + self.dropped) if self.dropped else 0.0
 
     @property
     def padding_ratio(self) -> float:
-        """Padding rows over all rows that were multiplied."""
+        """Share of padding in the rows that experts multiplied."""
         return self.padding / (self.rows + self.padding) if self.padding else 0.0
 
 

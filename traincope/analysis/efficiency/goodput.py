@@ -36,19 +36,23 @@ class Goodput:
 
     attempts: tuple[Attempt, ...]
     elapsed_ns: int
-    """Time of all attempts, each from its first record to its last, and the time between attempts."""
+    """Time of all attempts, each from its first record to its last, and the time between attempts: productive + skipped
+    + rolled_back + lost + startup + restart + checkpoint_stall + evaluation + other.
+    """
     steps_done: int
     """Complete steps, including lost, rolled back and skipped ones."""
     steps_ns: int
-    """Time of these steps."""
+    """Time of these steps: productive + skipped + rolled_back + lost."""
     steps_lost: int | None
+    """Steps after the last checkpoint before a restart; None: the step at which it continued is unknown."""
     lost_ns: int | None
     reason: str | None
     """Reason why the lost steps are unknown."""
     steps_rolled_back: int = 0
+    """Steps that a rollback undid, the bad step included."""
     rolled_back_ns: int = 0
     steps_skipped: int | None = 0
-    """None if the lost steps are unknown."""
+    """Other steps that updated nothing; None if the lost steps are unknown."""
     skipped_ns: int | None = 0
     startup_ns: int
     """Time until the first attempt's first step, or until its end if it made no step."""

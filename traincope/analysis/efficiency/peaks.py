@@ -25,6 +25,11 @@ class Peak:
     threads: int | None = None
     """Threads of a rank that multiplies on a processor; None on an accelerator, or if they are unknown."""
 
+    @property
+    def origin(self) -> str:
+        """The device and the source of its peak."""
+        return f"{self.device}: {self.source}"
+
 
 def rank_peak(device: Mapping[str, Any], settings: Mapping[str, Any], *, dtypes: Collection[str]) -> Peak:
     """Peak by `settings["peak_flops"]` if given, otherwise by the device's data sheet, or as measured.

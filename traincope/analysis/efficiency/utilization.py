@@ -64,6 +64,8 @@ class Utilization:
     work: JobWork
     peak: Peak | None
     """Peak of the first rank."""
+    experts: ExpertLoads | None = None
+    """Loads of a mixture's experts; None: the training logged none."""
 
 
 def utilization(
@@ -102,6 +104,7 @@ def utilization(
         job_reason=job_reason,
         work=work,
         peak=None if unrated else peaks[min(work.ranks)],
+        experts=experts,
     )
 
 

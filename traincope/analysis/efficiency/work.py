@@ -95,10 +95,11 @@ class JobWork:
     model_reason: str | None = None
     """Reason why only the executed FLOPs are known. `RankWork.model` then contains them."""
     coverage_ratio: float | None = None
-    """Lowest coverage of all ranks."""
+    """Counted FLOPs as a share of those that the parameters imply, lowest of all ranks; below 0.98 MFU is unknown."""
 
     @property
     def model(self) -> float | None:
+        """Model FLOPs of the whole job in one step."""
         return None if self.model_reason else self._sum(lambda rank: rank.model)
 
     @property
@@ -111,6 +112,11 @@ class JobWork:
 
     @property
     def redundant(self) -> float | None:
+        """Executed FLOPs beyond model and recomputation: scores that fused attention repeats in its backward.
+
+        If the training declared its model FLOPs, or their rates per token, also padding and products that several ranks
+        repeat; otherwise the FLOPs that it logs as redundant.
+        """
         return self._sum(lambda rank: rank.redundant)
 
     def _sum(self, part: Callable[[RankWork], Mapping[str, float] | None]) -> float | None:

@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCode:
-    """A line in which a rank spends more time than each of its peers."""
+    """A line of code in which a rank spends more time than each of its peers. Times are per step."""
 
     rank: int
     line: Line
@@ -94,7 +94,9 @@ class SampledWindow:
     last_step: int
     """First and last step with detail on all of its ranks."""
     steps: int
+    """Number of such steps."""
     ranks: tuple[int, ...]
+    """Ranks that sampled their stacks."""
     slow: tuple[SlowCode, ...]
     """The largest differences first; empty if no rank differs significantly."""
     early: bool = False

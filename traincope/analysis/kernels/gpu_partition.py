@@ -20,8 +20,17 @@ from traincope.timeline.intervals.union import Union
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvents:
+    """Number of events of a GPU."""
+
+    compute: int
+    communication: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartition:
-    """Time of one GPU of one rank, summed over its traces."""
+    """Time of one GPU of one rank, summed over its traces: compute + exposed communication + exposed memory + idle."""
 
     rank: int
     device: str
@@ -35,6 +44,10 @@ class GpuPartition:
     communication_ns: int
     exposed_communication_ns: int
     exposed_memory_ns: int
+
+    @property
+    def gpu_events(self) -> GpuEvents:
+        return GpuEvents(compute=self.num_compute, communication=self.num_communication, memory=self.num_memory)
 
     @property
     def idle_ns(self) -> int:
@@ -52,37 +65,32 @@ def gpu_partition(timeline: Timeline) -> tuple[GpuPartition, ...]:
 
 def partition(rank: int, trace: Trace) -> Iterable[GpuPartition]:
     """Yield the partition of each GPU in one trace."""
-    kernel, memory, communication = trace.of_category(KERNEL), trace.of_category(*MEMORY), is_communication(trace)
-    process = np.array([lane.process for lane in trace.lanes] or [""], dtype=object)[trace.lane]
-    for device in sorted({str(item) for item in process[kernel | memory]}):
-        on_device = process == device
-        yield _partition(
-            rank, trace, device, on_device & kernel & ~communication, on_device & communication, on_device & memory
+    rows = np.flatnonzero(trace.of_category(KERNEL, *MEMORY))
+    memory, communication = trace.of_category(*MEMORY)[rows], is_communication(trace)[rows]
+    starts_ns, lanes = trace.start_ns[rows], trace.lane[rows]
+    ends_ns = starts_ns + trace.duration_ns[rows]
+
+    def length_ns(chosen: Bools) -> int:
+        return Union.of(starts_ns[chosen], ends_ns[chosen]).length_ns
+
+    for device in sorted({trace.lanes[lane].process for lane in set(lanes.tolist())}):
+        on_device = np.array([lane.process == device for lane in trace.lanes])[lanes]
+        sending, moving = on_device & communication, on_device & memory
+        computing = on_device & ~communication & ~memory
+        compute_ns, without_memory_ns = length_ns(computing), length_ns(computing | sending)
+        yield GpuPartition(
+            rank=rank,
+            device=device,
+            num_traces=1,
+            num_compute=int(computing.sum()),
+            num_communication=int(sending.sum()),
+            num_memory=int(moving.sum()),
+            span_ns=int(ends_ns[on_device].max() - starts_ns[on_device].min()),
+            compute_ns=compute_ns,
+            communication_ns=length_ns(sending),
+            exposed_communication_ns=without_memory_ns - compute_ns,
+            exposed_memory_ns=length_ns(on_device) - without_memory_ns,
         )
-
-
-def _partition(
-    rank: int, trace: Trace, device: str, compute: Bools, communication: Bools, memory: Bools
-) -> GpuPartition:
-    busy = compute | communication | memory
-    computing, sending = _length_ns(trace, compute), _length_ns(trace, compute | communication)
-    return GpuPartition(
-        rank=rank,
-        device=device,
-        num_traces=1,
-        num_compute=int(compute.sum()),
-        num_communication=int(communication.sum()),
-        num_memory=int(memory.sum()),
-        span_ns=int(trace.end_ns[busy].max() - trace.start_ns[busy].min()),
-        compute_ns=computing,
-        communication_ns=_length_ns(trace, communication),
-        exposed_communication_ns=sending - computing,
-        exposed_memory_ns=_length_ns(trace, busy) - sending,
-    )
-
-
-def _length_ns(trace: Trace, chosen: Bools) -> int:
-    return Union.of(trace.start_ns[chosen], trace.end_ns[chosen]).length_ns
 
 
 def _sum(parts: Iterable[GpuPartition]) -> GpuPartition:

@@ -42,8 +42,9 @@ class Saving:
     """Upper bounds of what fusion saves, summed over chains."""
 
     num_bytes: int
-    """Bytes that stay off memory."""
+    """Bytes that fusion keeps off memory at most."""
     ns: int
+    """Time that it saves at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfused:
-    """All chains of all traces."""
+    """Chains of all traces: consecutive pointwise, reduction and normalisation kernels that could be one kernel."""
 
     count: int
     num_kernels: int

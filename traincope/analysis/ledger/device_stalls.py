@@ -23,6 +23,8 @@ class DeviceStall:
     axis: str
     count: int
     total_ns: int
+    ratio: float
+    """Share of the wall time of the counted steps."""
 
 
 def device_stalls(timeline: Timeline, ledger: Ledger) -> tuple[DeviceStall, ...] | None:
@@ -45,7 +47,10 @@ def device_stalls(timeline: Timeline, ledger: Ledger) -> tuple[DeviceStall, ...]
                 total_ns[axis] += int((group_stalls["end_ns"] - group_stalls["start_ns"]).sum())
     if not counts and not any("uuid" in rank.info.device for rank in timeline.run.ranks):
         return None  # the training ran on the host of a machine with GPUs
-    totals = [DeviceStall(axis=axis, count=counts[axis], total_ns=total_ns[axis]) for axis in counts]
+    totals = [
+        DeviceStall(axis=axis, count=number, total_ns=total_ns[axis], ratio=total_ns[axis] / ledger.wall_ns)
+        for axis, number in counts.items()
+    ]
     return tuple(sorted(totals, key=lambda stall: (-stall.total_ns, stall.axis)))
 
 

@@ -63,7 +63,7 @@ class HostShortage:
     """Numbers of the cores that these ranks may use, together; empty: not recorded."""
     host_cores: int | None = None
     quota_cores: float | None = None
-    """CPU time per time that their cgroup gets at most."""
+    """CPU time per time that their cgroup gets at most; None without a limit."""
     throttled_ratio: float | None = None
     """Share of the time in periods in which the quota was used up."""
     ranks_cores: float | None = None
@@ -73,7 +73,9 @@ class HostShortage:
     workers_cores: float | None = None
     """Those of `others_cores` that the workers of the ranks' DataLoaders keep busy. None without workers."""
     pages_per_second: float | None = None
-    """Pages that a training thread waits for until they are read from a disk: the mean over these ranks."""
+    """Pages that a training thread waits for until they are read from a disk: the mean over these ranks. None unless
+    memory is short.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from traincope.timeline import Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedWindow:
-    """One request, and what became of it."""
+    """Steps that a person or an anomaly requested in detail, and what became of them."""
 
     first_step: int
     last_step: int
@@ -17,7 +17,7 @@ class RequestedWindow:
     reason: str
     """The cause as a phrase."""
     at_step: int | None
-    """Step of the anomaly."""
+    """Step of the anomaly; None for a person's request."""
     kernels: bool
     """The steps' kernels were requested too."""
     recorded_steps: int

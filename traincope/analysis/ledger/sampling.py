@@ -43,7 +43,7 @@ class MeasuredOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Steps of a run with and without detail."""
+    """Steps with and without detail: collectives, waits, pipeline actions."""
 
     steps: int
     """Complete steps."""
@@ -58,9 +58,22 @@ class Sampling:
     own_ratio: float | None
     """Share of the steps' wall time that the recorder measured as its own."""
     measured_overhead: MeasuredOverhead | None
-    """None: too few windows with light steps around them. Requested windows are not compared."""
+    """Sampled steps against the light steps around them; None: too few windows. Requested windows are not compared."""
     requested: tuple[RequestedWindow, ...]
-    """Windows that a person or an anomaly requested."""
+    """Windows that a person or an anomaly requested; they enter no sum."""
+
+
+NOT_SAMPLED = Sampling(
+    steps=0,
+    sampled_steps=0,
+    first_sampled=None,
+    last_sampled=None,
+    windows=0,
+    budget_ratio=None,
+    own_ratio=None,
+    measured_overhead=None,
+    requested=(),
+)
 
 
 def sampling(timeline: Timeline, ledger: Ledger, *, own_ratio: float | None) -> Sampling:

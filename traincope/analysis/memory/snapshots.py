@@ -8,7 +8,7 @@ from traincope.timeline import Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSnapshot:
-    """The allocator of one GPU of a rank."""
+    """torch's allocator on one GPU of a rank. Reserved = allocated + awaiting free + inactive."""
 
     rank: int
     source: str

@@ -29,7 +29,7 @@ NOT_RESIDENT = "the tensors are larger than the total: some of their memory was 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySplit:
-    """The memory of one rank at one instant, in bytes. The parts that are known, with `unknown`, sum to the total."""
+    """A rank's memory at one instant. The known parts, with `unknown_bytes`, sum to `total_bytes`."""
 
     rank: int
     step: int | None

@@ -24,12 +24,12 @@ class MemoryUse:
 
     rank: int
     measure: str
-    """A name of `events.MemoryMeasure`."""
+    """One of `traincope.events.MemoryMeasure`."""
     last_bytes: int
     peak_bytes: int
     """Largest sample. Between samples it may have been more, except for peak measures."""
     phases: Mapping[str, int]
-    """Phase -> median at its end."""
+    """Phase -> median bytes at its end."""
     growth_bytes_per_step: float | None
     """Slope over the steps after warm-up; None: too few samples."""
     leak: bool | None

@@ -22,7 +22,7 @@ from traincope.arrays import Bools, Ints
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.pipeline.bubble import bubble_ratio
 from traincope.plan.pipeline.orders import Shape
-from traincope.plan.pipeline.schedule import Key, Ns, Timetable
+from traincope.plan.pipeline.schedule import Key, Ns, TimedAction, Timetable
 from traincope.timeline import Instances
 from traincope.timeline.device.collectives import SEND_RECV
 from traincope.timeline.intervals.medians import medians
@@ -67,6 +67,19 @@ class StageBubble:
         return (self.schedule_ns + self.imbalance_ns + self.jitter_ns) / self.wall_ns if self.wall_ns else 0.0
 
 
+MAX_RANKS, MAX_ACTIONS = 16, 256
+"""Largest timetable in the document: ranks, and actions per rank. No drawing has room for a larger one."""
+KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimetableRow:
+    """Actions of one rank in a step, in order. Times are ns from the step's begin."""
+
+    rank: int
+    actions: tuple[TimedAction, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bubble:
     """Bubble of a run's pipeline."""
@@ -88,6 +101,16 @@ class Bubble:
     """Step of median length among those that ran this order."""
     timetable: Timetable | None = None
     """Actions of one replica in that step, ns from its begin; None if `one_clock` is false."""
+
+    @property
+    def rows(self) -> tuple[TimetableRow, ...] | None:
+        """Actions of one replica in that step; None for over 16 ranks or 256 actions a rank, or without one clock."""
+        rows = {} if self.timetable is None else self.timetable.rows
+        if not rows or len(rows) > MAX_RANKS or max(map(len, rows.values())) > MAX_ACTIONS:
+            return None
+        if any(ran.action.kind not in KINDS for row in rows.values() for ran in row):
+            return None  # an action's name was lost
+        return tuple(TimetableRow(rank=rank, actions=row) for rank, row in rows.items())
 
     @property
     def shape(self) -> Shape:

@@ -35,12 +35,13 @@ class Saves:
 
     @property
     def cost_ns(self) -> float:
+        """Time that one costs: its stall, and what it adds to the steps."""
         return self.stall_ns + max(self.background_ns or 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """The recorded interval between checkpoints against Daly's, in ns of training. Ratios are of all time."""
+    """The recorded interval between checkpoints against Daly's (2006), in ns of training. Ratios are of all time."""
 
     interval_ns: float
     best_ns: float

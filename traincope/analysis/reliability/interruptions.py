@@ -30,6 +30,7 @@ class Interruption:
     """Kind of the fault (`FaultKind`); of a logbook, its own word."""
     what: str
     count: int = 1
+    """Interruptions that the entry stands for; more than 1 only for a total of a logbook."""
     at_ns: int | None
     """Wall time, ns since the epoch: the begin of a hang, otherwise the last record of the rank that failed, or of the
     attempt.
@@ -37,9 +38,11 @@ class Interruption:
     to_the_day: bool = False
     """True if only the day is known."""
     detect_ns: int | None = None
-    """Time from `at_ns` until the launcher, or for a hang the agent, noticed it."""
+    """Time from then until the launcher, or for a hang the agent, noticed it."""
     restart_ns: int | None
-    """Time to the first step of the next attempt, or to its end if it made no step; None also if no other followed."""
+    """Time from the attempt's last record to the first step of the next, or to its end if it made no step; None also if
+    no other followed. Of a logbook, the time without a run.
+    """
     lost_steps: int | None
     lost_ns: int | None
 

@@ -43,7 +43,7 @@ class Reliability:
     running_ns: int | None
     """Time in which an attempt ran, from its first record to its last; None: unknown."""
     productive_ratio: float | None
-    """As in goodput; of a logbook, see `logbooks.logged_ratio`."""
+    """The same number as in goodput. Of a logbook, by its steps and times."""
     productive_low_ratio: float | None = None
     """Limits of the productive ratio of a logbook, which may have days only. None for a recorded job."""
     productive_high_ratio: float | None = None
@@ -52,13 +52,16 @@ class Reliability:
     interruptions: tuple[Interruption, ...]
     causes: tuple[CauseCount, ...]
     badput: tuple[Badput, ...]
+    """The largest first. Of a recorded job, they sum to the elapsed time without the productive time."""
     mtbf: Mtbf | None
     mtbf_reason: str | None = None
     """Reason for an unknown mean time between interruptions."""
     rolling: tuple[Rolling, ...]
     """Rolling goodput; of a logbook, the share of time in which a run ran."""
     saves: Saves | None = None
+    """None: the last attempt saved no checkpoint."""
     cadence: Cadence | None = None
+    """None: there was no interruption, or fewer than two saves."""
 
     @property
     def num_interruptions(self) -> int:

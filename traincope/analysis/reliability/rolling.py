@@ -27,11 +27,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """Productive share of the `window_ns` before each instant."""
+    """Productive share of the `window_ns` before each instant; of a logbook, the share in which a run ran."""
 
     window_ns: int
     ends_ns: tuple[int, ...]
-    """Wall time, in equal distances; the last is the end of the job."""
+    """Wall clock, ns since the epoch, in equal distances; the last is the end of the job."""
     ratios: tuple[float, ...]
 
 

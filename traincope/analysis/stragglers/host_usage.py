@@ -21,7 +21,7 @@ NEEDED = {Usage.CORE_WAIT, Usage.MAJOR_FAULTS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUsage:
-    """Means per step of a straggler, and the medians of its peers' means."""
+    """The kernel's counts per step: means of a straggler's training thread, and the medians of its peers' means."""
 
     core_wait_ns: float
     """Time in which its thread could run and had no core."""

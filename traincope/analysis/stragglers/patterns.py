@@ -34,6 +34,7 @@ class Pattern:
     """Pattern of a lateness over the steps."""
 
     shape: Shape
+    """`irregular`: few steps, in no order."""
     first_step: int | None
     """First late step; None: the rank is late from the beginning."""
     last_step: int | None

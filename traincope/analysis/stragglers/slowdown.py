@@ -58,7 +58,10 @@ class SlowdownCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """Result of the what-if analysis of a job. Shares are None if the job loses almost nothing."""
+    """Cost of stragglers in a job that was imported from a table of operations (docs/tables.md).
+
+    Shares are None if the job loses almost nothing. They can exceed 1.
+    """
 
     ratio: float | None
     """S: replayed over ideal step time. None if the operations cannot be replayed."""
@@ -93,9 +96,9 @@ class Slowdown:
     replayed_ns: int | None
     """Mean step time of the replay without delays: T."""
     ideal_ns: int | None
-    """T_ideal."""
+    """The same with average operations: T_ideal."""
     unknown_operations: int
-    """Operations of unknown kinds, which are not replayed."""
+    """Operations of unknown types; the replay leaves them out."""
 
     @property
     def gain_ratio(self) -> float | None:

@@ -47,8 +47,8 @@ class Doctor:
         parser.add_argument(
             "--build-native",
             action="store_true",
-            help="compile the native recorder for this torch and the NCCL plugin, try them and keep them in your cache "
-            "(needs g++ 12 or newer; takes half a minute)",
+            help="compile the native recorder for this torch, the NCCL plugin and the decoder of traces, try them and "
+            "keep them in your cache (needs g++ 12 or newer; takes half a minute)",
         )
         parser.add_argument(
             "--threads",
@@ -96,8 +96,6 @@ class Doctor:
 def _build_native(arguments: argparse.Namespace) -> Examination:
     if arguments.run_directory is not None or arguments.measure_peak:
         raise UsageError("--build-native builds for this Python; leave out the run directory and --measure-peak")
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError("--build-native compiles for torch, which is not installed in this Python; install it")
     from traincope.doctor.native import build_native
 
     return build_native()

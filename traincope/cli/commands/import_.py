@@ -137,7 +137,7 @@ class Import:
                 arguments.output,
                 given=given,
                 processes=2,
-                on_read=lambda: progress.advance(task),
+                on_read=lambda share: progress.advance(task, share),
                 on_left_out=left_out.append,
             )
         for trace in imported:

@@ -1,10 +1,11 @@
 """Metadata of collectives: the arguments that torch gives to `record_param_comms` and to communication kernels."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from traincope.arrays import AFTER_ALL_NS
 from traincope.ingest.traces.decimals import MAX_DIGITS
@@ -44,8 +45,8 @@ def sizes(name: str, arguments: Arguments) -> TraceCollective:
     The inputs of an annotation are the tensors that the rank sends.
     """
     try:
-        types = list(map(str, json.loads(bytes(arguments.types))))
-        elements = [math.prod(map(int, shape)) for shape in json.loads(bytes(arguments.dims))]
+        types = list(map(str, msgspec.json.decode(arguments.types)))
+        elements = [math.prod(map(int, shape)) for shape in msgspec.json.decode(arguments.dims)]
     except (TypeError, ValueError):
         return NOTHING
     if GATHERED.fullmatch(name):
@@ -91,7 +92,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 def _recorded_input(arguments: Arguments) -> tuple[int | None, str | None]:
     """Elements and dtype of the first input, if it is a tensor or a list of tensors with recorded shapes."""
     try:
-        dims, kind = json.loads(bytes(arguments.dims))[0], str(json.loads(bytes(arguments.types))[0])
+        dims, kind = msgspec.json.decode(arguments.dims)[0], str(msgspec.json.decode(arguments.types)[0])
         shapes = dims if dims and isinstance(dims[0], list) else [dims] if dims else []
         elements = sum(math.prod(map(int, shape)) for shape in shapes)
     except (LookupError, TypeError, ValueError):

@@ -1,20 +1,16 @@
-"""Columns of the events that are kept from a trace, growing piece by piece."""
+"""Columns of the events that are kept from a trace, growing batch by batch."""
 
-import itertools
-import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from traincope.arrays import Bools, Codes, Ints
+from traincope.arrays import Bools, Ints
 from traincope.events import Work
-from traincope.ingest.traces.collectives import ANNOTATION_OF, OPERATOR, collective, sizes, whole
-from traincope.ingest.traces.decimals import to_ns
-from traincope.ingest.traces.events import ABSENT, Arguments, Complete
+from traincope.ingest.traces.batches import Batch, Numbers
+from traincope.ingest.traces.collectives import ANNOTATION_OF, OPERATOR, collective, sizes
 from traincope.ingest.traces.recorded_call import recorded
 from traincope.ingest.traces.shape_bytes import FORMULAS as BYTES
 from traincope.ingest.traces.shape_bytes import shape_bytes
@@ -25,8 +21,6 @@ from traincope.store.side_tables.traces import (
     HOST_OPERATOR,
     KERNEL,
     MEMORY,
-    NUMBERS,
-    PYTHON_FUNCTION,
     UNKNOWN,
     Lane,
     Trace,
@@ -35,10 +29,6 @@ from traincope.store.side_tables.traces import (
     column_dtype,
 )
 
-SKIPPED = frozenset({PYTHON_FUNCTION, "Trace", "overhead", "", None})
-"""Stacks, the trace window as a whole, and the profiler's own work: not work of the training."""
-STALLS = re.compile(r"<built-in function collect>|(?:.*/)?torch/_dynamo/convert_frame\.py\(\d+\): _compile")
-"""Python calls that stop the training, and are kept: garbage collection and compilation."""
 RENAMED = {
     "Kernel": KERNEL,
     "Memcpy": MEMORY[0],
@@ -47,164 +37,182 @@ RENAMED = {
     "Runtime": "cuda_runtime",
 }
 """Category names of torch before 1.12."""
-BY_PROCESS = {"CPU functions": HOST_OPERATOR, "CUDA functions": KERNEL}
-"""Categories of events that have none, by their process: torch's profiler before Kineto."""
 KERNELS = (KERNEL, "Kernel")
 OPERATORS = (HOST_OPERATOR, "Operator")
 COPIES = (*MEMORY, "Memcpy", "Memset")
-NOTHING = Arguments()
-NO_VALUES = (ABSENT, msgspec.Raw(b"[]"))
+
+OF_EVERY_EVENT = ("start_ns", "duration_ns", "correlation", "category", "name", "lane")
+MISSING = {
+    "sequence": UNKNOWN,
+    "forward_thread": 0,
+    "num_bytes": UNKNOWN,
+    "launch": UNKNOWN,
+    "collective": UNKNOWN,
+    "flops": np.nan,
+    "dtype": UNKNOWN,
+    "work": int(Work.MATMUL),
+    "read_bytes": UNKNOWN,
+    "written_bytes": UNKNOWN,
+}
+"""Columns of a part of the events, and their value for all others."""
+NO_METADATA = TraceCollective()
+FIRST_ROWS = 1 << 12
 
 
-class Numbers(dict[Any, int]):
-    """Values numbered in the order in which they come."""
+class Column:
+    """Values of a column, and room for more. It takes no memory before the first value that is not `missing`."""
 
-    def __missing__(self, value: Hashable) -> int:
-        number = self[value] = len(self)
-        return number
+    def __init__(self, name: str) -> None:
+        self._missing = MISSING.get(name, 0)
+        self._values: NDArray[Any] = np.empty(0, dtype=np.int8 if name == "work" else column_dtype(name))
+        self._length = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._matches: dict[re.Pattern[str], list[bool]] = {}
+    def extend(self, values: NDArray[Any]) -> None:
+        """Add a value for each row of a batch."""
+        end = self._length + len(values)
+        self._make_room(end)
+        self._values[self._length : end] = values
+        self._length = end
 
-    def of(self, values: Sequence[Hashable]) -> Codes:
-        return np.fromiter(map(self.__getitem__, values), dtype=np.int32, count=len(values))
+    def extend_some(self, num_rows: int, rows: Ints, values: NDArray[Any]) -> None:
+        """Add the values of some rows of a batch, and `missing` for the others."""
+        begin, end = self._length, self._length + num_rows
+        if len(self._values) or not (values == self._missing).all():
+            self._make_room(end)
+            self._values[begin:end] = self._missing
+            self._values[begin + rows] = values
+        self._length = end
 
-    def among(self, codes: Codes, values: Iterable[Hashable]) -> list[int]:
-        """Rows whose code is that of one of these values."""
-        wanted = np.zeros(len(self), dtype=bool)
-        wanted[[self[value] for value in values if value in self]] = True
-        rows: list[int] = np.flatnonzero(wanted[codes]).tolist()
-        return rows
+    def _make_room(self, length: int) -> None:
+        """Room that is not written to takes no memory either."""
+        room = len(self._values)
+        if length > room:
+            wider = np.empty(max(2 * room, length, FIRST_ROWS), dtype=self._values.dtype)
+            wider[:room] = self._values
+            if not room:
+                wider[: self._length] = self._missing
+            self._values = wider
 
-    def matching(self, codes: Codes, pattern: re.Pattern[str]) -> list[int]:
-        """Rows whose code is that of a text that matches as a whole. Each value is matched once."""
-        matches = self._matches.setdefault(pattern, [])
-        new = itertools.islice(self, len(matches), None)
-        matches.extend(isinstance(value, str) and pattern.fullmatch(value) is not None for value in new)
-        rows: list[int] = np.flatnonzero(np.array(matches, dtype=bool)[codes]).tolist()
-        return rows
+    def take(self) -> NDArray[Any]:
+        """Return the values, and keep none."""
+        values, self._values = self._values, self._values[:0]
+        if len(values) or not self._length:
+            return values[: self._length]
+        return np.broadcast_to(values.dtype.type(self._missing), self._length)
 
 
 class Columns:
     """Columns of all events added so far."""
 
     def __init__(self) -> None:
-        self._numbers = {name: Numbers() for name in CODES}
-        self._pieces: list[dict[str, NDArray[Any]]] = []
-        self.num_untimed = 0
+        self.numbers = {name: Numbers() for name in CODES}
+        """Values of the columns of codes."""
+        self.num_rows = 0
         self.has_shapes = self.has_strides = False
         """See `TraceInfo`."""
+        self._columns = {name: Column(name) for name in (*OF_EVERY_EVENT, *MISSING)}
 
-    @property
-    def num_timed(self) -> int:
-        """Return the number of events that were kept."""
-        return sum(len(piece["name"]) for piece in self._pieces)
-
-    def add(self, events: Iterable[Complete]) -> None:
-        """Add a piece."""
-        kept = [event for event in events if event.cat not in SKIPPED or _is_stall(event) or _is_categorised(event)]
-        try:
-            self._add(kept)
-        except (ValueError, OverflowError):
-            timed = [event for event in kept if _has_times(event)]
-            self.num_untimed += len(kept) - len(timed)
-            self._add(timed)
-
-    def _add(self, kept: Sequence[Complete]) -> None:
-        """Add events of the training. Raises ValueError or OverflowError for an invalid time, and adds none then."""
-        if not kept:
-            return
-        start_ns, duration_ns = to_ns([event.ts for event in kept]), to_ns([event.dur for event in kept])
-        arguments = [event.args if type(event.args) is Arguments else NOTHING for event in kept]
-        category = self._numbers["category"].of([event.cat for event in kept])
-        name = self._numbers["name"].of([event.name for event in kept])
-        piece: dict[str, NDArray[Any]] = {
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
-            "category": category,
-            "name": name,
-            "lane": self._numbers["lane"].of([(event.pid, event.tid) for event in kept]),
-            "correlation": _integers([each.correlation for each in arguments], missing=0),
-            "sequence": np.full(len(kept), UNKNOWN),
-            "forward_thread": np.zeros(len(kept), dtype=np.int64),
-            "num_bytes": np.full(len(kept), UNKNOWN),
-            "launch": np.full(len(kept), UNKNOWN, dtype=np.int32),
-            "collective": np.full(len(kept), UNKNOWN, dtype=np.int32),
-        }
+    def add(self, batch: Batch) -> None:
+        """Add the events of a batch."""
+        self.num_rows += len(batch.start_ns)
+        for name in OF_EVERY_EVENT:
+            self._columns[name].extend(getattr(batch, name))
         operators, kernels, copies = (
-            self._numbers["category"].among(category, each) for each in (OPERATORS, KERNELS, COPIES)
+            self.numbers["category"].among(batch.category, each) for each in (OPERATORS, KERNELS, COPIES)
         )
-        self.has_shapes = self.has_shapes or any(arguments[row].dims not in NO_VALUES for row in operators)
-        self.has_strides = self.has_strides or any(arguments[row].strides not in NO_VALUES for row in operators)
-        piece["sequence"][operators] = _integers([arguments[row].sequence for row in operators], missing=UNKNOWN)
-        piece["forward_thread"][operators] = _integers([arguments[row].forward_thread for row in operators], missing=0)
-        piece["num_bytes"][copies] = _integers([arguments[row].num_bytes for row in copies], missing=UNKNOWN)
-        piece["launch"][kernels] = [self._launch(arguments[row]) for row in kernels]
-        described = [row for row in kernels if arguments[row].collective is not None]
-        described += self._numbers["name"].among(name, [OPERATOR])
-        piece["collective"][described] = [self._collective(collective(arguments[row])) for row in described]
-        around = self._numbers["name"].matching(name, ANNOTATION_OF)
-        piece["collective"][around] = [self._collective(sizes(str(kept[row].name), arguments[row])) for row in around]
-        self._pieces.append(piece | self._flops(name, kept, arguments) | self._bytes(name, kept, arguments))
+        self.has_shapes = self.has_shapes or len(batch.with_shapes(operators)) > 0
+        self.has_strides = self.has_strides or len(batch.with_strides(operators)) > 0
+        self._add(batch, operators, {"sequence": batch.sequence(operators)})
+        self._add(batch, operators, {"forward_thread": batch.forward_thread(operators)})
+        self._add(batch, copies, {"num_bytes": batch.num_bytes(copies)})
+        self._add(batch, kernels, {"launch": batch.launch(kernels)})
+        self._add_collectives(batch, kernels)
+        self._add_flops(batch)
+        self._add_bytes(batch)
 
-    def _launch(self, arguments: Arguments) -> int:
-        grid, block = arguments.grid, arguments.block
-        known = grid is not ABSENT and block is not ABSENT
-        return self._numbers["launch"][b'"grid": %b, "block": %b' % (grid, block)] if known else UNKNOWN
+    def _add(self, batch: Batch, rows: Ints, values: Mapping[str, ArrayLike]) -> None:
+        for name, of_rows in values.items():
+            self._columns[name].extend_some(len(batch.start_ns), rows, np.asarray(of_rows))
 
-    def _collective(self, metadata: TraceCollective) -> int:
-        return UNKNOWN if metadata == TraceCollective() else self._numbers["collective"][metadata]
+    def _add_collectives(self, batch: Batch, kernels: Ints) -> None:
+        """Metadata of communication kernels, and of the operators and annotations around collectives."""
+        names = self.numbers["name"]
+        found = {
+            row: collective(batch.arguments(row))
+            for rows in (batch.with_collective(kernels), names.among(batch.name, (OPERATOR,)))
+            for row in rows.tolist()
+        } | {
+            row: sizes(self._name(batch, row), batch.arguments(row))
+            for row in names.matching(batch.name, ANNOTATION_OF).tolist()
+        }
+        stated = {row: self.numbers["collective"][found[row]] for row in sorted(found) if found[row] != NO_METADATA}
+        self._add(batch, np.array([*stated], dtype=np.int64), {"collective": [*stated.values()]})
 
-    def _flops(
-        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
-    ) -> dict[str, NDArray[Any]]:
+    def _add_flops(self, batch: Batch) -> None:
         """FLOPs, dtype and kind of the work of operators with recorded shapes."""
-        flops, work = np.full(len(name), np.nan), np.full(len(name), Work.MATMUL)
-        dtype = np.full(len(name), UNKNOWN, dtype=np.int32)
-        for row in self._numbers["name"].among(name, FLOPS):
-            count = shape_flops(str(events[row].name), recorded(arguments[row]))
-            if count is not None:
-                flops[row], dtype[row], work[row] = count.flops, self._numbers["dtype"][count.dtype], count.work
-        return {"flops": flops, "dtype": dtype, "work": work}
+        rows = batch.with_shapes(self.numbers["name"].among(batch.name, FLOPS))
+        found = {row: shape_flops(self._name(batch, row), recorded(batch.arguments(row))) for row in rows.tolist()}
+        counts = {row: each for row, each in found.items() if each is not None}
+        values: dict[str, ArrayLike] = {
+            "flops": [each.flops for each in counts.values()],
+            "dtype": self.numbers["dtype"].of([each.dtype for each in counts.values()]),
+            "work": [each.work for each in counts.values()],
+        }
+        self._add(batch, np.array([*counts], dtype=np.int64), values)
 
-    def _bytes(
-        self, name: Codes, events: Sequence[Complete], arguments: Sequence[Arguments]
-    ) -> dict[str, NDArray[Any]]:
+    def _add_bytes(self, batch: Batch) -> None:
         """Bytes that operators with recorded strides read and write."""
-        read, written = np.full(len(name), UNKNOWN), np.full(len(name), UNKNOWN)
-        for row in self._numbers["name"].among(name, BYTES):
-            if arguments[row].strides is not ABSENT:
-                traffic = shape_bytes(str(events[row].name), recorded(arguments[row]))
-                if traffic is not None:
-                    read[row], written[row] = traffic
-        return {"read_bytes": read, "written_bytes": written}
+        rows = batch.with_strides(self.numbers["name"].among(batch.name, BYTES))
+        found = {row: shape_bytes(self._name(batch, row), recorded(batch.arguments(row))) for row in rows.tolist()}
+        moved = {row: each for row, each in found.items() if each is not None}
+        values = {
+            "read_bytes": [each[0] for each in moved.values()],
+            "written_bytes": [each[1] for each in moved.values()],
+        }
+        self._add(batch, np.array([*moved], dtype=np.int64), values)
+
+    def _name(self, batch: Batch, row: int) -> str:
+        return str(self.numbers["name"].values_in_order[batch.name[row]])
 
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
-        """All events in order of start. Raises OverflowError for a time beyond 64 bits."""
-        joined = {name: self._joined(name) for name in (*CODES, *NUMBERS, "start_ns")}
-        joined["start_ns"] = joined["start_ns"] + np.int64(base_ns)
-        info = replace(info, num_negative=int(np.count_nonzero(joined["duration_ns"] < 0)))
-        joined["duration_ns"] = np.maximum(joined["duration_ns"], 0)
-        order = np.argsort(joined["start_ns"], kind="stable")
-        joined["flops"][_inside_counted(joined, np.isfinite(joined["flops"]))] = np.nan
-        inside = _inside_counted(joined, joined["read_bytes"] != UNKNOWN)
-        joined["read_bytes"][inside] = joined["written_bytes"][inside] = UNKNOWN
+        """Take all events, in order of start. Raises OverflowError for a time beyond 64 bits."""
+        columns = {name: column.take() for name, column in self._columns.items()}
+        columns["start_ns"] += np.int64(base_ns)
+        info = replace(info, num_negative=int(np.count_nonzero(columns["duration_ns"] < 0)))
+        np.maximum(columns["duration_ns"], 0, out=columns["duration_ns"])
+        _leave_out(columns, ("flops",), _inside_counted(columns, np.isfinite(columns["flops"])))
+        _leave_out(columns, ("read_bytes", "written_bytes"), _inside_counted(columns, columns["read_bytes"] != UNKNOWN))
+        _sort(columns)
+        values = {name: numbers.values_in_order for name, numbers in self.numbers.items()}
         return Trace(
             info=info,
-            names=tuple(map(str, self._numbers["name"])),
-            categories=tuple(RENAMED.get(category, str(category)) for category in self._numbers["category"]),
-            lanes=tuple(Lane(process=str(process), thread=str(thread)) for process, thread in self._numbers["lane"]),
-            launches=tuple(launch.decode(errors="replace") for launch in self._numbers["launch"]),
-            dtypes=tuple(self._numbers["dtype"]),
-            collectives=tuple(self._numbers["collective"]),
-            **{name: column[order] for name, column in joined.items()},
+            names=tuple(map(str, values["name"])),
+            categories=tuple(RENAMED.get(category, str(category)) for category in values["category"]),
+            lanes=tuple(Lane(process=str(process), thread=str(thread)) for process, thread in values["lane"]),
+            launches=tuple(launch.decode(errors="replace") for launch in values["launch"]),
+            dtypes=tuple(values["dtype"]),
+            collectives=tuple(values["collective"]),
+            **columns,
         )
 
-    def _joined(self, name: str) -> NDArray[Any]:
-        """Join the pieces of a column and release each one: together they are as large as the trace."""
-        empty = np.empty(0, dtype=column_dtype(name))
-        return np.concatenate([empty, *(piece.pop(name) for piece in self._pieces)])
+
+def _sort(columns: Mapping[str, NDArray[Any]]) -> None:
+    """Bring the rows in order of start, in place: the columns are most of what is in memory."""
+    starts = columns["start_ns"]
+    if (starts[1:] >= starts[:-1]).all():
+        return
+    order = np.argsort(starts, kind="stable")
+    room = np.empty(len(order), dtype=np.int64)
+    for column in columns.values():
+        if column.strides != (0,):
+            in_order = room.view(column.dtype)[: len(order)]
+            column[:] = np.take(column, order, out=in_order, mode="clip")
+
+
+def _leave_out(columns: Mapping[str, NDArray[Any]], names: Sequence[str], rows: Ints) -> None:
+    if len(rows):
+        for name in names:
+            columns[name][rows] = MISSING[name]
 
 
 def _inside_counted(columns: Mapping[str, NDArray[Any]], counted: Bools) -> Ints:
@@ -215,34 +223,7 @@ def _inside_counted(columns: Mapping[str, NDArray[Any]], counted: Bools) -> Ints
     order = np.lexsort((-ends, starts, lanes))
     rows, starts, ends, lanes = rows[order], starts[order], ends[order], lanes[order]
     inside = np.zeros(len(rows), dtype=bool)
-    for lane in np.unique(lanes).tolist():
+    for lane in set(lanes.tolist()):
         at = np.flatnonzero(lanes == lane)
         inside[at[1:]] = starts[at[1:]] < np.maximum.accumulate(ends[at])[:-1]
     return rows[inside]
-
-
-def _is_stall(event: Complete) -> bool:
-    return event.cat == PYTHON_FUNCTION and STALLS.fullmatch(str(event.name)) is not None
-
-
-def _is_categorised(event: Complete) -> bool:
-    """Return whether an event without a category got one by its process."""
-    event.cat = event.cat or BY_PROCESS.get(str(event.pid))
-    return event.cat in (HOST_OPERATOR, KERNEL)
-
-
-def _has_times(event: Complete) -> bool:
-    try:
-        to_ns((event.ts, event.dur))
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
-def _integers(values: list[Any], *, missing: int) -> Ints:
-    """A column of whole numbers from 0 on; `missing` for anything else."""
-    try:
-        column = np.array(values, dtype=np.int64)
-    except (ValueError, TypeError, OverflowError):
-        column = np.array([missing if (number := whole(value)) is None else number for value in values], dtype=np.int64)
-    return np.maximum(column, missing)

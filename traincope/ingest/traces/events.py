@@ -15,8 +15,8 @@ ABSENT = msgspec.Raw()
 """A value that an event does not have."""
 BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 """Between two events, or between two objects in an event's arguments or strings: then the text before is not JSON."""
-NEAR_END = 1 << 14
-"""Bytes in which an event usually begins."""
+NEAR_END = (1 << 10, 1 << 14)
+"""Bytes in which an event usually begins, and nearly always."""
 GAP = re.compile(r"[\s,]*")
 
 NAMES = {
@@ -116,7 +116,7 @@ def scan(text: bytes) -> Scan:
 
 def _last_boundary(text: bytes) -> tuple[int, int]:
     """End of the last but one event, and begin of the last one; 0 and 0 if there is only one."""
-    for begin in (max(0, len(text) - NEAR_END), 0):
+    for begin in (*(max(0, len(text) - near) for near in NEAR_END), 0):
         *_, last = (None, *BOUNDARY.finditer(text, begin))
         if last is not None:
             return last.start() + 1, last.end() - 1

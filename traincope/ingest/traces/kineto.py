@@ -8,16 +8,17 @@ A truncated file loses its tail: all events before it are read, and `TraceInfo.l
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from traincope.errors import DataError
+from traincope.ingest.traces.batches import Decoded, Decoder
 from traincope.ingest.traces.collectives import groups, whole
 from traincope.ingest.traces.columns import Columns
-from traincope.ingest.traces.events import GAP, one_by_one, scan
+from traincope.ingest.traces.events import GAP
+from traincope.ingest.traces.native_batches import make_decoder
 from traincope.ingest.traces.stream import Stream
 from traincope.store.side_tables.traces import Trace, TraceInfo
 
@@ -27,42 +28,53 @@ MAX_GAP = 64 << 20
 MAX_SHOWN = 40
 
 
-def read_kineto(path: Path, *, step: int | None = None) -> Trace:
-    """Read the trace. `step`: the traced step, if known.
+def read_kineto(path: Path, *, step: int | None = None, on_read: Callable[[int], object] = lambda _: None) -> Trace:
+    """Read the trace. `step`: the traced step, if known. `on_read` gets the number of bytes of each part of the file.
 
     Raises DataError if the file cannot be read or is not a trace of torch's profiler.
     """
-    stream, columns = Stream(path), Columns()
+    stream, columns = Stream(path, on_read=on_read), Columns()
     pieces = iter(stream)
     head, text = _head(path, pieces)
-    num_read = enough = 0
+    num_read = num_untimed = 0
+    rest = b""
     try:
-        for piece in chain([b""], pieces):
-            text += piece
-            if len(text) < enough:
-                continue
-            found = scan(text)
-            columns.add(found.events)
-            num_read, text = num_read + found.num_read, found.rest
-            enough = 0 if found.num_read else 2 * len(text)
-            if len(text) > MAX_GAP:
-                raise DataError(f"{path} has no event in {MAX_GAP >> 20} MiB from {_shown(text)} on: it is damaged")
-        last = one_by_one(text)
-        columns.add(last.events)
-        end, lost = _end(last.rest.decode(errors="replace"), damage=stream.damage, listed=head is None)
+        for found in _decoded(path, make_decoder(columns.numbers), text, pieces):
+            if found.batch is not None:
+                columns.add(found.batch)
+            num_read, num_untimed, rest = num_read + found.num_read, num_untimed + found.num_untimed, found.rest
+        end, lost = _end(rest.decode(errors="replace"), damage=stream.damage, listed=head is None)
         metadata = {**(head or {}), **end}
-        if columns.num_untimed and not columns.num_timed:
+        if num_untimed and not columns.num_rows:
             raise DataError(f"{path} has no event with a valid time; is it a trace of torch's profiler?")
-        info = _info(path, metadata, step=step, num_read=num_read + last.num_read, lost=lost)
         info = replace(
-            info,
-            num_untimed=columns.num_untimed,
+            _info(path, metadata, step=step, num_read=num_read, lost=lost),
+            num_untimed=num_untimed,
             has_shapes=columns.has_shapes,
             has_strides=columns.has_strides,
         )
         return columns.trace(info, base_ns=whole(metadata.get("baseTimeNanoseconds")) or 0)
     except OverflowError as error:
         raise DataError(f"{path} has times beyond 64 bits; is it a trace of torch's profiler?") from error
+
+
+def _decoded(path: Path, decoder: Decoder, text: bytes, pieces: Iterator[bytes]) -> Iterator[Decoded]:
+    """Decode the text and all further pieces, and at last what remains."""
+    parts, size, enough = [text], len(text), decoder.piece
+    for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        if size >= enough:
+            found = decoder.decode(b"".join(parts))
+            yield found
+            parts, size = [found.rest], len(found.rest)
+            enough = max(decoder.piece, 0 if found.num_read else 2 * size)
+            if size > MAX_GAP:
+                shown = _shown(found.rest)
+                raise DataError(f"{path} has no event in {MAX_GAP >> 20} MiB from {shown} on: it is damaged")
+    found = decoder.decode(b"".join(parts))
+    yield found
+    yield decoder.decode(found.rest, last=True)
 
 
 def _shown(text: bytes) -> str:

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from isal import isal_zlib
 
@@ -21,11 +21,15 @@ ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # its
 
 
 class Stream:
-    """Pieces of a file. Iterate once; afterwards `damage` is the reason if it ended before the file did."""
+    """Pieces of a file. Iterate once; afterwards `damage` is the reason if it ended before the file did.
 
-    def __init__(self, path: Path) -> None:
+    `on_read` gets the number of bytes that were read of the file; those of a damaged file are read twice.
+    """
+
+    def __init__(self, path: Path, *, on_read: Callable[[int], object] = lambda _: None) -> None:
         self.path = path
         self.damage: str | None = None
+        self._on_read = on_read
 
     def __iter__(self) -> Iterator[bytes]:
         """Pieces of the file. Raises DataError if it cannot be opened."""
@@ -39,6 +43,7 @@ class Stream:
     def _read(self, size: int) -> Iterator[bytes]:
         with self.path.open("rb") as file:
             while piece := file.read(size):
+                self._on_read(len(piece))
                 yield piece
 
     def _inflated(self) -> Iterator[bytes]:
@@ -62,7 +67,7 @@ class Stream:
         """Pieces of all members. The gzip module would lose what it has read when a truncated file ends."""
         inflater, packed = make(GZIP), b""
         with self.path.open("rb") as file:
-            while packed := packed or file.read(COMPRESSED):
+            while packed := packed or self._packed(file):
                 if inflater.eof:
                     inflater = make(GZIP)
                 yield from inflate(inflater, packed)
@@ -71,6 +76,11 @@ class Stream:
             self.damage = "its gzip data ends before its end"
             while piece := inflater.decompress(b"", CHUNK):
                 yield piece
+
+    def _packed(self, file: BinaryIO) -> bytes:
+        packed = file.read(COMPRESSED)
+        self._on_read(len(packed))
+        return packed
 
 
 def _fast(inflater: Any, packed: bytes) -> Iterator[bytes]:

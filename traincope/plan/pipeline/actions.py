@@ -15,6 +15,7 @@ class Action(NamedTuple):
     """One F, B, I or W of a stage on a microbatch. It is a tuple because a long run has millions."""
 
     kind: str
+    """F and B, or F, I and W if backward is split."""
     stage: int
     microbatch: int
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from traincope.native.installed import VARIABLE, Use, find_library, load, resolved_use
+from traincope.native.cached import VARIABLE, Use, resolved_use
+from traincope.native.installed import find_library, load
 from traincope.native.library import MAX_OPERATIONS, MAX_PLACES, NO_STALL, NOWHERE, Cell, Library
 from traincope.record.communication.groups import Groups, KnownGroup
 from traincope.record.communication.missed_collectives import INCOMPARABLE_OPERATORS, CallCounts

@@ -1,5 +1,7 @@
 """Costs of lost time in the document: always in rank-hours, in money if a price is given."""
 
+from dataclasses import replace
+
 from traincope.analysis import Analysis, Cost, cost, loss_breakdown, price_of, rank_hours
 from traincope.report import schema
 
@@ -29,11 +31,11 @@ def with_price(document: schema.Document, *, price_per_gpu_hour: float, currency
     }
 
 
-def with_energy_price(document: schema.Document, *, price_per_kwh: float, currency: str) -> schema.Document:
-    """Return the document with a price on the energy of the GPUs."""
-    used = document["energy"]
-    money = None if used["kwh"] is None else used["kwh"] * price_per_kwh
-    return {**document, "energy": {**used, "price_per_kwh": price_per_kwh, "currency": currency, "money": money}}
+def with_energy_price(analysis: Analysis, *, price_per_kwh: float | None, currency: str) -> Analysis:
+    """Return the analysis with a price of the energy of the GPUs, if it is given."""
+    if price_per_kwh is None:
+        return analysis
+    return replace(analysis, energy=replace(analysis.energy, price_per_kwh=price_per_kwh, currency=currency))
 
 
 def _finding(finding: schema.Finding, price: float) -> schema.Finding:

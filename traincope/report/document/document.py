@@ -6,34 +6,24 @@ from collections.abc import Mapping
 
 from traincope.analysis import (
     Analysis,
-    Bubble,
-    DeviceStall,
-    ExpertLoads,
     Fault,
-    Ledger,
     RankLedger,
     TermCauses,
-    Utilization,
     backward_steps,
     consecutive_ranges,
     dropped_steps,
     guessed_steps,
     recorder_overhead,
-    sampling,
     term_causes,
 )
-from traincope.analysis.efficiency.energy import Energy
 from traincope.explanations import explanations
 from traincope.report import schema
 from traincope.report.document.costs import cost_of, with_energy_price, with_price
-from traincope.report.document.parts import critical_path, finding_of, gpu, kernels
+from traincope.report.document.parts import finding_of, kernels
 from traincope.report.document.recording_losses import count_losses
-from traincope.report.document.timetable import timetable_rows
 from traincope.store import RankRecords
 from traincope.timeline import OpenRecord, Timeline
 from traincope.units import CURRENCY
-
-UNKNOWN_ENERGY = Energy(reason="a part of a run has no energy")
 
 
 def to_json(document: schema.Document) -> str:
@@ -57,12 +47,10 @@ def to_document(
     `price_per_gpu_hour` adds prices to the ledger's terms, to losses by cause and to the estimated gains of findings.
     `price_per_kwh` adds the price of the GPUs' energy. Both are in `currency`.
     """
-    document = _document(analysis)
-    if price_per_kwh is not None:
-        document = with_energy_price(document, price_per_kwh=price_per_kwh, currency=currency)
-    if price_per_gpu_hour is not None:
-        document = with_price(document, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
-    return document
+    document = _document(with_energy_price(analysis, price_per_kwh=price_per_kwh, currency=currency))
+    if price_per_gpu_hour is None:
+        return document
+    return with_price(document, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
 
 
 def _document(analysis: Analysis) -> schema.Document:
@@ -74,41 +62,33 @@ def _document(analysis: Analysis) -> schema.Document:
         verdict=[finding_of(finding, wall_ns=ledger.timed_wall_ns) for finding in analysis.verdict],
         ledger=_ledger(analysis, cost_of(analysis)) if counted else None,
         causes=[_causes(each) for each in term_causes(analysis)],
-        utilization=_utilization(analysis.utilization, analysis.experts),
-        energy=schema.convert(
-            analysis.energy or UNKNOWN_ENERGY, schema.Energy, price_per_kwh=None, currency=None, money=None
-        ),
-        comm=[schema.convert(row, schema.Operation) for row in analysis.comm] or None,
-        bubble=_bubble(analysis.bubble) if counted and analysis.bubble else None,
-        stragglers=schema.convert(analysis.stragglers, schema.Stragglers) if counted else None,
-        slowdown=None if analysis.slowdown is None else schema.convert(analysis.slowdown, schema.Slowdown),
-        host_shortages=[schema.convert(each, schema.HostShortage) for each in analysis.host_shortages],
+        utilization=schema.plain(analysis.utilization),
+        energy=schema.plain(analysis.energy),
+        comm=schema.plain(analysis.comm) or None,
+        bubble=schema.plain(analysis.bubble) if counted else None,
+        stragglers=schema.plain(analysis.stragglers) if counted else None,
+        slowdown=schema.plain(analysis.slowdown),
+        host_shortages=schema.plain(analysis.host_shortages),
         faults=[_fault(fault, last_ns=_last_ns(timeline)) for fault in analysis.faults],
-        hangs=[schema.convert(hang, schema.Hang) for hang in analysis.hangs],
-        goodput=None if analysis.goodput is None else schema.convert(analysis.goodput, schema.Goodput),
-        reliability=None if analysis.reliability is None else schema.convert(analysis.reliability, schema.Reliability),
-        background_saves=None
-        if analysis.background_saves is None
-        else schema.convert(analysis.background_saves, schema.BackgroundSaves),
-        sampled_stacks=[
-            schema.convert(window, schema.SampledWindow) for window in analysis.sampled_windows if not window.early
-        ],
-        memory=[schema.convert(use, schema.MemoryUse) for use in analysis.memory] or None,
-        memory_split=[schema.convert(each.peak, schema.MemorySplit) for each in analysis.memory_splits] or None,
-        grown_tensors=[schema.convert(group, schema.GrownTensors) for group in analysis.grown_tensors] or None,
-        out_of_memory=[schema.convert(short, schema.OutOfMemory) for short in analysis.out_of_memory] or None,
-        memory_snapshots=[schema.convert(each, schema.MemorySnapshot) for each in analysis.memory_snapshots] or None,
+        hangs=schema.plain(analysis.hangs),
+        goodput=schema.plain(analysis.goodput),
+        reliability=schema.plain(analysis.reliability),
+        background_saves=schema.plain(analysis.background_saves),
+        sampled_stacks=schema.plain([window for window in analysis.sampled_windows if not window.early]),
+        memory=schema.plain(analysis.memory) or None,
+        memory_split=schema.plain([each.peak for each in analysis.memory_splits]) or None,
+        grown_tensors=schema.plain(analysis.grown_tensors) or None,
+        out_of_memory=schema.plain(analysis.out_of_memory) or None,
+        memory_snapshots=schema.plain(analysis.memory_snapshots) or None,
         kernels=None
         if analysis.kernels is None
         else kernels(analysis.kernels, analysis.queue_lengths, analysis.unfused),
-        critical_path=None if analysis.critical_path is None else critical_path(analysis.critical_path),
-        data_order=None if analysis.data_order is None else schema.convert(analysis.data_order, schema.DataOrder),
-        state_checks=None
-        if analysis.state_checks is None
-        else schema.convert(analysis.state_checks, schema.StateChecks),
-        gpu_partition=[gpu(partition) for partition in analysis.gpu_partition] or None,
-        clock=[schema.convert(clock, schema.RankClock) for clock in timeline.clocks],
-        recorder=_recorder(timeline, analysis.ledger),
+        critical_path=schema.plain(analysis.critical_path),
+        data_order=schema.plain(analysis.data_order),
+        state_checks=schema.plain(analysis.state_checks),
+        gpu_partition=schema.plain(analysis.gpu_partition) or None,
+        clock=schema.plain(timeline.clocks),
+        recorder=_recorder(analysis),
     )
 
 
@@ -134,8 +114,7 @@ def _run(analysis: Analysis) -> schema.Run:
 
 
 def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
-    ledger, on_device, hidden = analysis.ledger, analysis.device_stalls, analysis.host_hidden_waits
-    ahead = analysis.run_ahead
+    ledger = analysis.ledger
     waits = ledger.ambiguous_waits()
     return schema.convert(
         ledger,
@@ -145,10 +124,10 @@ def _ledger(analysis: Analysis, cost: schema.Cost) -> schema.Ledger:
         ambiguous_waits_ns=sum(waits.values()),
         ambiguous_waits=[schema.AmbiguousWait(axis=axis, reason=why, ns=ns) for (axis, why), ns in waits.items()],
         waterfall={term: ledger.share(term) for term in ledger.order},
-        device_stalls=None if on_device is None else [_device_stall(each, ledger.wall_ns) for each in on_device],
-        host_hidden_wait=None if hidden is None else dict(hidden),
+        device_stalls=schema.plain(analysis.device_stalls),
+        host_hidden_wait=schema.plain(analysis.host_hidden_waits),
         host_clock_reason=analysis.why_on_host,
-        run_ahead=None if ahead is None else schema.convert(ahead, schema.RunAhead),
+        run_ahead=schema.plain(analysis.run_ahead),
         cost=cost,
     )
 
@@ -158,26 +137,8 @@ def _causes(of: TermCauses) -> schema.TermCauses:
     return schema.convert(of, schema.TermCauses, causes=causes)
 
 
-def _device_stall(stall: DeviceStall, wall_ns: int) -> schema.DeviceStall:
-    return schema.convert(stall, schema.DeviceStall, ratio=stall.total_ns / wall_ns)
-
-
 def _rank_ledger(rank: RankLedger, *, order: tuple[str, ...]) -> schema.RankLedger:
     return schema.convert(rank, schema.RankLedger, terms={term: rank.total(term) for term in order})
-
-
-def _utilization(utilization: Utilization, experts: ExpertLoads | None) -> schema.Utilization:
-    peak = utilization.peak
-    return schema.convert(
-        utilization,
-        schema.Utilization,
-        peak_source=None if peak is None else f"{peak.device}: {peak.source}",
-        experts=None if experts is None else schema.convert(experts, schema.Experts),
-    )
-
-
-def _bubble(bubble: Bubble) -> schema.Bubble:
-    return schema.convert(bubble, schema.Bubble, timetable=timetable_rows(bubble.timetable))
 
 
 def _last_ns(timeline: Timeline) -> Mapping[int, int]:
@@ -193,7 +154,8 @@ def _open_record(record: OpenRecord, *, last_ns: int) -> schema.OpenRecord:
     return schema.convert(record, schema.OpenRecord, duration_ns=last_ns - record.start_ns)
 
 
-def _recorder(timeline: Timeline, ledger: Ledger) -> schema.Recorder:
+def _recorder(analysis: Analysis) -> schema.Recorder:
+    timeline, ledger = analysis.timeline, analysis.ledger
     ranks, recorder_time = timeline.run.ranks, recorder_overhead(timeline)
     return schema.Recorder(
         events=sum(len(segment.records) for rank in ranks for segment in rank.segments),
@@ -204,10 +166,7 @@ def _recorder(timeline: Timeline, ledger: Ledger) -> schema.Recorder:
         overhead_seconds=None if recorder_time is None else recorder_time.total_ns / 1e9,
         overhead_seconds_per_step=None if recorder_time is None else recorder_time.per_step_ns / 1e9,
         overhead_ratio=None if recorder_time is None else recorder_time.ratio,
-        sampling=schema.convert(
-            sampling(timeline, ledger, own_ratio=None if recorder_time is None else recorder_time.ratio),
-            schema.Sampling,
-        ),
+        sampling=schema.plain(analysis.sampling),
         probes=_probes(ranks),
         problems=[*timeline.run.problems, *(p for rank in ranks for p in rank.problems), *timeline.traces.problems],
     )

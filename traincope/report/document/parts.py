@@ -1,16 +1,12 @@
-"""Single parts of the document: findings, the critical path, kernel traces."""
+"""Single parts of the document: findings, kernel traces."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from traincope.analysis import (
     ClassTime,
-    CriticalPath,
     Finding,
-    GpuPartition,
     Kernels,
     QueueLength,
-    StepPath,
     Unfused,
     rank_hours,
 )
@@ -18,9 +14,6 @@ from traincope.analysis.kernels.kernel_classes import VERSION
 from traincope.explanations import explanations
 from traincope.report import schema
 from traincope.report.document.costs import rank_hours_of
-
-MAX_SEGMENTS = 2_000
-"""A longer path is too long to read in a document."""
 
 
 def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
@@ -38,32 +31,6 @@ def finding_of(finding: Finding, *, wall_ns: int) -> schema.Finding:
     )
 
 
-def critical_path(path: CriticalPath) -> schema.CriticalPath:
-    """The critical path, summed by term and by rank, and the segments of the step of median length."""
-    ranks: dict[int, dict[str, int]] = defaultdict(dict)
-    for (rank, term), ns in path.shares().items():
-        ranks[rank][term] = ns
-    shown = path.median_step if path.steps else None
-    return schema.convert(
-        path,
-        schema.CriticalPath,
-        steps=len(path.steps),
-        terms=path.terms(),
-        ranks=[
-            schema.RankPath(rank=rank, ns=sum(rank_terms.values()), terms=rank_terms)
-            for rank, rank_terms in sorted(ranks.items(), key=lambda item: (-sum(item[1].values()), item[0]))
-        ],
-        step=None if shown is None else shown.number,
-        segments=None if shown is None or len(shown.segments) > MAX_SEGMENTS else _segments(shown),
-    )
-
-
-def _segments(step: StepPath) -> list[schema.Segment]:
-    return [
-        schema.convert(segment, schema.Segment, start_ns=segment.start_ns - step.start_ns) for segment in step.segments
-    ]
-
-
 def kernels(traced: Kernels, queues: Sequence[QueueLength], unfused: Unfused | None) -> schema.Kernels:
     """Kernel times, summed over all traces; queues of streams; chains of kernels."""
     return schema.convert(
@@ -74,8 +41,8 @@ def kernels(traced: Kernels, queues: Sequence[QueueLength], unfused: Unfused | N
         overlap_slowdown_rank_hours=None if traced.overlap is None else rank_hours_of(traced.overlap.slowdown_ns),
         overlap_slowdown_money=None,
         currency=None,
-        queues=[schema.convert(queue, schema.QueueLength) for queue in queues],
-        unfused=None if unfused is None else schema.convert(unfused, schema.Unfused),
+        queues=schema.plain(queues),
+        unfused=schema.plain(unfused),
     )
 
 
@@ -87,8 +54,3 @@ def _class(each: ClassTime, *, total_ns: int) -> schema.KernelClass:
         inefficiency_rank_hours=rank_hours_of(each.inefficiency_ns),
         inefficiency_money=None,
     )
-
-
-def gpu(part: GpuPartition) -> schema.GpuPartition:
-    """The time of one GPU of one rank."""
-    return schema.convert(part, schema.GpuPartition, gpu_events=schema.convert(part, schema.GpuEvents))

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from traincope.analysis import Analysis
 from traincope.figures.drawing.serialization import script
+from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document, to_json
 from traincope.report.html.head import head
 from traincope.report.html.markup import Html, block, tag
@@ -33,9 +34,8 @@ def to_html(
     It holds the whole document of `to_document` as JSON (`<script id="document">`), the source of every number on the
     page. The prices are passed to `to_document`. Raises MissingDependencyError where plotly is not installed.
     """
-    document = to_document(
-        analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh, currency=currency
-    )
+    analysis = with_energy_price(analysis, price_per_kwh=price_per_kwh, currency=currency)
+    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
     source = Source(analysis=analysis, document=document)
     every = [section(source) for section in ALL]
     sections = [section for section in every if section.missing is None] if is_logbook(document) else every

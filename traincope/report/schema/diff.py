@@ -1,7 +1,8 @@
 """Types of the object that `diff --format json` prints."""
 
-from typing import TypedDict
+from typing import Annotated, Any, TypedDict
 
+from traincope.analysis.diff.settings import Difference
 from traincope.report.schema.job import Finding
 
 
@@ -37,15 +38,6 @@ class TermChange(TypedDict):
     rank_change: float | None
 
 
-class Difference(TypedDict):
-    family: str
-    """layout, settings, versions, environment or machine."""
-    name: str
-    before: str | None
-    after: str | None
-    """Values in the two runs; null: the run has no such value."""
-
-
 class Diff(TypedDict):
     judgement: str
     """slower, faster, small, no evidence, not tested, or other work."""
@@ -68,6 +60,6 @@ class Diff(TypedDict):
     """Largest p at which a change is evident."""
     threshold_ratio: float
     """Smallest share of a step that is called slower or faster."""
-    settings: list[Difference]
+    settings: Annotated[Any, list[Difference]]
     new_findings: list[Finding]
     """Findings of the second run that the first run does not have on the same ranks."""

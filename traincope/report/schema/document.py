@@ -2,39 +2,37 @@
 
 All top-level keys are always present. null means no evidence, never 0. Times are integer nanoseconds (`_ns`), ratios
 are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the counted steps, i.e. without
-`run.excluded_steps`.
+`run.excluded_steps`. An annotated value is the JSON of the results that the annotation names (`results.plain`).
 """
 
-from typing import TypedDict
+from typing import Annotated, Any, TypedDict
 
-from traincope.report.schema.job import (
-    BackgroundSaves,
-    DataOrder,
-    Fault,
-    Finding,
-    Goodput,
-    Hang,
-    RankClock,
-    Recorder,
-    Run,
-    Slowdown,
-    StateChecks,
-)
-from traincope.report.schema.memory import GrownTensors, MemorySnapshot, MemorySplit, MemoryUse, OutOfMemory
-from traincope.report.schema.path import CriticalPath
-from traincope.report.schema.reliability import Reliability
-from traincope.report.schema.steps import (
-    Bubble,
-    Energy,
-    HostShortage,
-    Ledger,
-    Operation,
-    SampledWindow,
-    Stragglers,
-    TermCauses,
-    Utilization,
-)
-from traincope.report.schema.traces import GpuPartition, Kernels
+from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.workflow import Job, JobWait
+from traincope.analysis.critical_path import CriticalPath
+from traincope.analysis.efficiency.background_saves import BackgroundSaves
+from traincope.analysis.efficiency.energy import Energy
+from traincope.analysis.efficiency.goodput import Goodput
+from traincope.analysis.efficiency.utilization import Utilization
+from traincope.analysis.faults.anomalies.corruption import StateChecks
+from traincope.analysis.faults.anomalies.data_order import DataOrder
+from traincope.analysis.faults.hangs.hang import Hang
+from traincope.analysis.faults.shortages import OutOfMemory
+from traincope.analysis.faults.slow_code import SampledWindow
+from traincope.analysis.kernels.gpu_partition import GpuPartition
+from traincope.analysis.ledger.host_shortages import HostShortage
+from traincope.analysis.memory.census import GrownTensors
+from traincope.analysis.memory.snapshots import RankSnapshot
+from traincope.analysis.memory.split import MemorySplit
+from traincope.analysis.memory.uses import MemoryUse
+from traincope.analysis.pipeline.bubble import Bubble
+from traincope.analysis.reliability.reliability import Reliability
+from traincope.analysis.stragglers.slowdown import Slowdown
+from traincope.analysis.stragglers.stragglers import Stragglers
+from traincope.report.schema.job import Fault, Finding, Recorder, Run
+from traincope.report.schema.steps import Ledger, TermCauses
+from traincope.report.schema.traces import Kernels
+from traincope.timeline import RankClock
 
 SCHEMA_VERSION = 3
 
@@ -46,45 +44,56 @@ class Document(TypedDict):
     ledger: Ledger | None
     causes: list[TermCauses]
     """Causes within the terms; empty without counted steps."""
-    utilization: Utilization
-    energy: Energy
-    comm: list[Operation] | None
-    bubble: Bubble | None
-    stragglers: Stragglers | None
-    slowdown: Slowdown | None
+    utilization: Annotated[Any, Utilization]
+    energy: Annotated[Any, Energy]
+    comm: Annotated[Any, list[AxisOperation] | None]
+    bubble: Annotated[Any, Bubble | None]
+    stragglers: Annotated[Any, Stragglers | None]
+    slowdown: Annotated[Any, Slowdown | None]
     """null: the run was not imported from a table of operations."""
-    host_shortages: list[HostShortage]
+    host_shortages: Annotated[Any, list[HostShortage]]
     """Shortages that several ranks of a host share, the worst first."""
     faults: list[Fault]
-    hangs: list[Hang]
+    hangs: Annotated[Any, list[Hang]]
     """Hangs and mismatched collectives, the first cause first."""
-    goodput: Goodput | None
-    reliability: Reliability | None
+    goodput: Annotated[Any, Goodput | None]
+    reliability: Annotated[Any, Reliability | None]
     """null where goodput is, but a logbook has it."""
-    background_saves: BackgroundSaves | None
+    background_saves: Annotated[Any, BackgroundSaves | None]
     """null: no background save has ended in the last attempt."""
-    sampled_stacks: list[SampledWindow]
+    sampled_stacks: Annotated[Any, list[SampledWindow]]
     """Windows in which several ranks sampled their Python stacks."""
-    memory: list[MemoryUse] | None
+    memory: Annotated[Any, list[MemoryUse] | None]
     """One entry per rank and measure."""
-    memory_split: list[MemorySplit] | None
+    memory_split: Annotated[Any, list[MemorySplit] | None]
     """One entry per rank, when most memory was in use; null: the tensors were not counted."""
-    grown_tensors: list[GrownTensors] | None
+    grown_tensors: Annotated[Any, list[GrownTensors] | None]
     """null: no rank's memory grew in a job with an agent."""
-    out_of_memory: list[OutOfMemory] | None
+    out_of_memory: Annotated[Any, list[OutOfMemory] | None]
     """null: no rank ended by a shortage of memory."""
-    memory_snapshots: list[MemorySnapshot] | None
+    memory_snapshots: Annotated[Any, list[RankSnapshot] | None]
     """One entry per imported snapshot and GPU."""
     kernels: Kernels | None
-    critical_path: CriticalPath | None
-    data_order: DataOrder | None
+    critical_path: Annotated[Any, CriticalPath | None]
+    data_order: Annotated[Any, DataOrder | None]
     """null: the run did not restart, or no batch of a DataLoader was recorded."""
-    state_checks: StateChecks | None
+    state_checks: Annotated[Any, StateChecks | None]
     """null: the training's state was not checked for corruption."""
-    gpu_partition: list[GpuPartition] | None
+    gpu_partition: Annotated[Any, list[GpuPartition] | None]
     """One entry per rank and GPU of its kernel traces."""
-    clock: list[RankClock]
+    clock: Annotated[Any, list[RankClock]]
     recorder: Recorder
+
+
+class Workflow(TypedDict):
+    """The object that `report` of several runs prints with `--format json`."""
+
+    name: str | None
+    jobs: Annotated[Any, list[Job]]
+    waits: Annotated[Any, list[JobWait]]
+    """The largest shares first."""
+    reports: list[Document]
+    """One per job, in their order."""
 
 
 class NativeStack(TypedDict):
@@ -100,7 +109,7 @@ class HangAnswer(TypedDict):
     """The object that `traincope hang --format json` prints."""
 
     schema_version: int
-    hangs: list[Hang]
+    hangs: Annotated[Any, list[Hang]]
     verdict: list[Finding]
     """One finding per hang, in the same order."""
     next_step: int

@@ -1,45 +1,6 @@
-"""Types of the critical path and of predictions from it."""
+"""Types of predictions from the critical path."""
 
-from typing import Annotated, TypedDict
-
-from traincope.report.schema.convert import result
-
-
-class Segment(TypedDict):
-    rank: int
-    term: str
-    """A ledger term."""
-    start_ns: int
-    """Time since the start of the step."""
-    duration_ns: Annotated[int, result.length_ns]
-
-
-class RankPath(TypedDict):
-    rank: int
-    ns: int
-    terms: dict[str, int]
-    """Ledger term -> ns of the path on this rank, the largest first."""
-
-
-class CriticalPath(TypedDict):
-    steps: int
-    """Number of counted steps that all ranks completed; above 1,000 a sample of evenly spaced steps."""
-    wall_ns: int
-    """Sum over these steps of the time from the last rank's start to the last rank's end, without evaluation."""
-    terms: dict[str, int]
-    """Ledger term -> ns, the largest first; their sum is wall_ns. A wait appears as the work that it waited for."""
-    ranks: list[RankPath]
-    """Ranks on the path, the longest first; their sum is wall_ns."""
-    untold_ns: int
-    """Part of the transfers that may be waits for a rank; the records cannot separate them."""
-    clock_error_ns: int | None
-    """Largest clock error between ranks at which the path changes rank; null: unknown."""
-    reason: str | None
-    """Reason for a missing path; then steps is 0."""
-    step: int | None
-    """The step of median length."""
-    segments: list[Segment] | None
-    """Segments of that step, in order and without gaps; null if there are more than 2,000."""
+from typing import TypedDict
 
 
 class Prediction(TypedDict):

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind
+from traincope.analysis import Analysis, FaultKind, Utilization
 from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
@@ -34,7 +34,7 @@ KNOWN = ("tokens/s", "goodput", "recorder overhead")
 def render_brief(analysis: Analysis, console: Console) -> None:
     """Write the brief of `analysis` to `console`."""
     document, width = to_document(analysis), min(console.width, MAX_WIDTH)
-    for line in _wrapped(_head(document), width):
+    for line in _wrapped(_head(document, analysis), width):
         console.print(text(line, style="bold"))
     for finding in _verdict(document, width):
         console.print(finding)
@@ -43,29 +43,27 @@ def render_brief(analysis: Analysis, console: Console) -> None:
         table = bars(_largest_terms(ledger))
         table.width = width
         console.print(Trimmed(table), end="")
-        for line in _wrapped(_utilization(document), width):
+        for line in _wrapped(_utilization(analysis.utilization), width):
             console.print(text(line))
 
 
 def brief_document(analysis: Analysis) -> dict[str, Any]:
     """The parts of the JSON report that a list of runs shows."""
-    document = to_document(analysis)
+    job = analysis.goodput
     return {
-        "utilization": {"mfu": document["utilization"]["mfu"]},
-        "goodput": None
-        if document["goodput"] is None
-        else {"productive_ratio": document["goodput"]["productive_ratio"]},
-        "verdict": document["verdict"][:1],
+        "utilization": {"mfu": analysis.utilization.ratios.mfu},
+        "goodput": None if job is None else {"productive_ratio": job.productive_ratio},
+        "verdict": to_document(analysis)["verdict"][:1],
     }
 
 
-def _head(document: Document) -> str:
-    run, found = document["run"], dict(five_numbers(document))
+def _head(document: Document, analysis: Analysis) -> str:
+    run, found = document["run"], dict(five_numbers(document, analysis))
     steps = count(run["steps"], "step")
     speed = "" if document["ledger"] is None else f" of {found['mean step']}"
     known = [f"{name} {found[name]}" for name in KNOWN if found[name] != "unknown"]
     what = f"{count(run['world_size'], 'rank')}, {steps}{speed}"
-    return f"{run['id']}: " + ", ".join((what, *known, *sampled(document)))
+    return f"{run['id']}: " + ", ".join((what, *known, *sampled(document, analysis.sampling)))
 
 
 def _verdict(document: Document, width: int) -> Iterator[Text]:
@@ -105,10 +103,9 @@ def _largest_terms(ledger: Ledger) -> Ledger:
     return with_terms_joined(ledger, [term for term in taken if term not in largest])
 
 
-def _utilization(document: Document) -> str:
+def _utilization(used: Utilization) -> str:
     """The MFU, or why it is unknown and what makes it known."""
-    used = document["utilization"]
-    return f"MFU unknown: {used['reason']}" if used["mfu"] is None else f"MFU {share(used['mfu'])}"
+    return f"MFU unknown: {used.reason}" if used.ratios.mfu is None else f"MFU {share(used.ratios.mfu)}"
 
 
 def _wrapped(sentence: str, width: int, *, lines: int | None = None) -> list[str]:

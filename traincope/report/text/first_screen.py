@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind
+from traincope.analysis import Analysis, FaultKind, Sampling
 from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
@@ -28,21 +28,21 @@ OTHER = "other terms"
 def render_first_screen(analysis: Analysis, console: Console) -> None:
     """Write the first screen of `analysis` to `console`."""
     document = to_document(analysis)
-    for index, section in enumerate(_sections(document)):
+    for index, section in enumerate(_sections(document, analysis)):
         if index:
             console.print()
         for renderable in section:
             console.print(Trimmed(renderable), end="")
 
 
-def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
+def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     run, ledger = document["run"], document["ledger"]
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield iter([text(f"{count(run['world_size'], 'rank')}{f' ({mesh})' if mesh else ''}: {run['id']}", style="bold")])
-    yield _verdict(document)
+    yield _verdict(document, analysis)
     if ledger is not None:
-        yield waterfall(_without_small_terms(ledger), with_notes=False)
-    yield iter([text(_number_line(document), style="bold"), *map(text, sampled(document))])
+        yield waterfall(_without_small_terms(ledger))
+    yield iter([text(_number_line(document, analysis), style="bold"), *map(text, sampled(document, analysis.sampling))])
 
 
 def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
@@ -64,14 +64,14 @@ def real_faults(document: Document) -> list[Fault]:
     return [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
 
 
-def _verdict(document: Document) -> Iterator[RenderableType]:
+def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
     cost = None if ledger is None else ledger["cost"]
     shown = MAX_FINDINGS - (len(faults) >= MAX_FAULTS)  # the lines of two faults take the room of a finding
     lines = verdict(findings[:shown], cost=cost, faults=document["faults"])
     yield next(lines)
-    yield from fault_lines(faults, since_ns=began_ns(document))
+    yield from fault_lines(faults, since_ns=began_ns(analysis))
     yield from lines
     if len(findings) > shown:
         yield text(f"    and {count(len(findings) - shown, 'more finding')} in the full report", style="dim")
@@ -106,27 +106,26 @@ def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
     }
 
 
-def _number_line(document: Document) -> str:
-    return "    ".join(f"{name} {value}" for name, value in five_numbers(document))
+def _number_line(document: Document, analysis: Analysis) -> str:
+    return "    ".join(f"{name} {value}" for name, value in five_numbers(document, analysis))
 
 
-def five_numbers(document: Document) -> Iterator[tuple[str, str]]:
+def five_numbers(document: Document, analysis: Analysis) -> Iterator[tuple[str, str]]:
     """The five numbers; "unknown" for a number without evidence."""
-    used, job = document["utilization"], document["goodput"]
-    speed = used["tokens_per_second"]
+    used, job = analysis.utilization, analysis.goodput
+    speed = used.tokens_per_second
     mean_ns = document["run"]["mean_step_ns"]
     yield "mean step", "unknown" if mean_ns is None else duration(mean_ns)
     yield "tokens/s", "unknown" if speed is None else f"{speed:,.0f}"
-    yield "MFU", _known(used["mfu"])
-    yield "goodput", _known(None if job is None else job["productive_ratio"])
+    yield "MFU", _known(used.ratios.mfu)
+    yield "goodput", _known(None if job is None else job.productive_ratio)
     yield "recorder overhead", _known(document["recorder"]["overhead_ratio"])
 
 
-def sampled(document: Document) -> Iterator[str]:
+def sampled(document: Document, sampling: Sampling) -> Iterator[str]:
     """The steps that the numbers stand on, if these are not all."""
-    sampling = document["recorder"]["sampling"]
-    if document["recorder"]["unwatched_steps"] and sampling["sampled_steps"]:
-        yield f"recorded in detail: {sampling['sampled_steps']:,} of {count(sampling['steps'], 'step')}"
+    if document["recorder"]["unwatched_steps"] and sampling.sampled_steps:
+        yield f"recorded in detail: {sampling.sampled_steps:,} of {count(sampling.steps, 'step')}"
 
 
 def _known(ratio: float | None) -> str:

@@ -1,9 +1,9 @@
 """Forms of numbers on pages, where each number also carries its exact value; and the clocks' bound in words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from traincope.report.schema import RankClock
+from traincope.timeline import RankClock
 from traincope.units import (
     count,
     duration,
@@ -63,12 +63,12 @@ FORMS: Mapping[Form, Callable[[float], str]] = {
 }
 
 
-def across_hosts(clocks: list[RankClock]) -> str:
+def across_hosts(clocks: Sequence[RankClock]) -> str:
     """The clocks' error in words, e.g. " across hosts within 80.0 us"; empty if all ranks share one clock.
 
     It is also empty if a bound is unknown, because then nothing is compared across hosts.
     """
-    bounds = {clock["bound_ns"] for clock in clocks}
+    bounds = {clock.bound_ns for clock in clocks}
     known = [bound for bound in bounds if bound is not None]
     if len(known) < len(bounds) or not any(known):
         return ""

@@ -30,7 +30,7 @@ def hang_document(
     """
     return schema.HangAnswer(
         schema_version=schema.SCHEMA_VERSION,
-        hangs=[schema.convert(hang, schema.Hang) for hang in hangs],
+        hangs=schema.plain(hangs),
         verdict=[finding_of(finding, wall_ns=0) for finding in findings],
         next_step=next_step,
         lacks=list(lacks),

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from traincope.analysis import Analysis
 from traincope.lines import Trimmed, text
-from traincope.report.document.costs import shows_costs
+from traincope.report.document.costs import shows_costs, with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.text.sections.communication import communication
@@ -43,68 +43,68 @@ def render(
     currency: str = CURRENCY,
 ) -> None:
     """Write the report of `analysis` to `console`."""
-    document = to_document(
-        analysis, price_per_gpu_hour=price_per_gpu_hour, price_per_kwh=price_per_kwh, currency=currency
-    )
-    render_document(document, console)
+    analysis = with_energy_price(analysis, price_per_kwh=price_per_kwh, currency=currency)
+    document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
+    render_document(document, analysis, console)
 
 
-def render_document(document: Document, console: Console) -> None:
-    """Write the report to `console`. Sections without evidence are left out, except the verdict."""
-    for index, section in enumerate(_sections(document)):
+def render_document(document: Document, analysis: Analysis, console: Console) -> None:
+    """Write the report to `console`; `document` is that of `analysis`. Sections without evidence are left out, except
+    the verdict.
+    """
+    for index, section in enumerate(_sections(document, analysis)):
         if index:
             console.print()
         for renderable in section:
             console.print(Trimmed(renderable), end="")
 
 
-def _sections(document: Document) -> Iterator[Iterator[RenderableType]]:
+def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     yield _head(document)
-    fault_section = faults(document)
+    fault_section = faults(document, analysis)
     if fault_section is not None:
         yield fault_section
     ledger = document["ledger"]
     yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
     if ledger is not None:
-        yield from _ledger_sections(document, ledger)
+        yield from _ledger_sections(document, ledger, analysis)
     elif not document["run"]["imported"]:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
-    job = document["reliability"]
-    if job is not None and (job["num_interruptions"] or job["rolling"] or is_logbook(document)):
+    job = analysis.reliability
+    if job is not None and (job.num_interruptions or job.rolling or is_logbook(document)):
         yield reliability(job, logbook=is_logbook(document))
-    if document["gpu_partition"]:
-        yield gpus(document["gpu_partition"])
+    if analysis.gpu_partition:
+        yield gpus(analysis.gpu_partition)
     if document["kernels"] is not None:
-        yield kernels(document["kernels"])
-    if document["memory"] or document["memory_snapshots"]:
-        yield memory(document)
-    yield recording(document)
+        yield kernels(analysis, document["kernels"])
+    if analysis.memory or analysis.memory_snapshots:
+        yield memory(analysis)
+    yield recording(document, analysis)
 
 
-def _ledger_sections(document: Document, ledger: Ledger) -> Iterator[Iterator[RenderableType]]:
-    yield waterfall(ledger, causes=document["causes"])
+def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
+    yield waterfall(ledger, causes=document["causes"], analysis=analysis)
     if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
         yield losses(ledger["cost"])
-    yield utilization(document["utilization"])
-    if document["energy"]["joules_per_step"] is not None:
-        yield energy(document["energy"])
-    if document["utilization"]["experts"] is not None:
-        yield experts(document["utilization"]["experts"])
-    if document["goodput"] is not None:
-        yield goodput(
-            document["goodput"], document["background_saves"], document["data_order"], faults=document["faults"]
-        )
-    if document["critical_path"] is not None:
-        yield critical_path(document["critical_path"])
-    if document["bubble"] is not None:
-        yield pipeline(document["bubble"], ledger=ledger, clocks=document["clock"])
-    if document["comm"]:
-        yield communication(document["comm"], ledger=ledger, clocks=document["clock"])
-    yield ranks(ledger, document["stragglers"])
-    if document["sampled_stacks"]:
-        yield sampled_stacks(document["sampled_stacks"])
-    if document["slowdown"] is not None:
-        yield slowdown(document["slowdown"])
+    yield utilization(analysis.utilization)
+    if analysis.energy.joules_per_step is not None:
+        yield energy(analysis.energy)
+    if analysis.experts is not None:
+        yield experts(analysis.experts)
+    if analysis.goodput is not None:
+        yield goodput(analysis.goodput, analysis.background_saves, analysis.data_order, faults=document["faults"])
+    if analysis.critical_path is not None:
+        yield critical_path(analysis.critical_path)
+    if analysis.bubble is not None:
+        yield pipeline(analysis.bubble, ledger=ledger, clocks=analysis.timeline.clocks)
+    if analysis.comm:
+        yield communication(analysis.comm, ledger=ledger, clocks=analysis.timeline.clocks)
+    yield ranks(ledger, analysis.stragglers)
+    windows = [window for window in analysis.sampled_windows if not window.early]
+    if windows:
+        yield sampled_stacks(windows)
+    if analysis.slowdown is not None:
+        yield slowdown(analysis.slowdown)
 
 
 def _head(document: Document) -> Iterator[RenderableType]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from traincope.analysis.pipeline.bubble import MAX_RANKS
 from traincope.lines import INDENT, indented
 from traincope.palette import ACTIONS
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
 from traincope.plan.pipeline.schedule import TimedAction, Timetable
-from traincope.report import schema
-from traincope.report.document.timetable import MAX_RANKS
 from traincope.units import share
 
 IDLE, ASCII_IDLE = "·", "."
@@ -131,17 +130,6 @@ def _box(action: Action, *, chunk: int, width: int) -> str:
     return (name if len(name) <= width else name[0]).ljust(width)
 
 
-def recorded(rows: list[schema.TimetableRow]) -> Drawing:
-    """Return the drawing of a recorded step from the rows of a document."""
-    ran = {
-        row["rank"]: tuple(
-            TimedAction(
-                Action(action["kind"], action["stage"], action["microbatch"]), action["start_ns"], action["end_ns"]
-            )
-            for action in row["actions"]
-        )
-        for row in rows
-    }
-    span = max(action.end for row in ran.values() for action in row)
-    timetable = Timetable(rows=ran, span=span)
+def recorded(timetable: Timetable) -> Drawing:
+    """Return the drawing of a recorded step."""
     return Drawing(timetable=timetable, min_columns=MIN_COLUMNS, max_columns=MAX_COLUMNS, max_ranks=MAX_RANKS)

@@ -22,8 +22,8 @@ def workflow_document(workflow: Workflow, reports: Sequence[schema.Document]) ->
     """Return the workflow as the object that `--format json` prints."""
     return schema.Workflow(
         name=workflow.name,
-        jobs=[schema.convert(job, schema.WorkflowJob) for job in workflow.jobs],
-        waits=[schema.convert(wait, schema.JobWait) for wait in workflow.waits],
+        jobs=schema.plain(workflow.jobs),
+        waits=schema.plain(workflow.waits),
         reports=list(reports),
     )
 

@@ -48,7 +48,7 @@ class DeviceMemory:
     largest_inactive_bytes: int
     """The largest request that fits without new memory."""
     sites: tuple[AllocationSite, ...]
-    """Live allocations, those with most bytes first."""
+    """Live allocations by the training's line, those with most bytes first."""
     times_us: tuple[int, ...]
     """Times of the history since its first entry; empty if the snapshot has none."""
     history_bytes: tuple[int, ...]

@@ -51,7 +51,7 @@ class RankClock:
 
     @property
     def bound_ns(self) -> int | None:
-        """Largest error of its times on the axis at any time of the run; None if unbounded."""
+        """Largest error of its times against the first rank's, at any time of the run; None if unbounded."""
         if self.source is ClockSource.WALL_CLOCKS:
             return None
         return max_error_over(self.corrections)

@@ -153,7 +153,7 @@ def _table(asked: Asked) -> Component:
             number(document, "comm", at, "bus_bandwidth_bytes_per_second", form="gigabytes"),
         ]
 
-    rows = [[row["axis"], row["op"], *cells(at)] for at, row in enumerate(document["comm"] or ())]
+    rows = [[row.axis, row.operation, *cells(at)] for at, row in enumerate(asked.analysis.comm)]
     return table(HEADS, rows, numbers_from=2)
 
 

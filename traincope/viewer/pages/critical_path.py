@@ -27,7 +27,7 @@ def render(asked: Asked) -> Sequence[Component]:
     return [
         section("Critical path of one step", drawn, link, note=note),
         section("By rank and term", _shares(path), note=f"sums over {count(len(path.steps), 'step')}"),
-        section("By term", _terms(asked), html.Ul([html.Li(plain(line)) for line in _limits(path)])),
+        section("By term", _terms(asked, path), html.Ul([html.Li(plain(line)) for line in _limits(path)])),
     ]
 
 
@@ -45,13 +45,9 @@ def _shares(path: CriticalPath) -> Component:
     return table(("rank and term", "share of step time", "time"), rows)
 
 
-def _terms(asked: Asked) -> Component:
+def _terms(asked: Asked, path: CriticalPath) -> Component:
     document = asked.document
-    path = document["critical_path"]
-    rows = [
-        [term, number(document, "critical_path", "terms", term, form="duration")]
-        for term in (path["terms"] if path else ())
-    ]
+    rows = [[term, number(document, "critical_path", "terms", term, form="duration")] for term in path.terms]
     rows.append(["all terms", number(document, "critical_path", "wall_ns", form="duration")])
     return table(("term", "time on the path"), rows)
 

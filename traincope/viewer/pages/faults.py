@@ -26,8 +26,8 @@ MAX_ROWS = 200
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
     shown: list[Component] = []
-    if asked.document["hangs"]:
-        shown.append(hang_section(asked.document, view=asked.view, origin_ns=asked.tiles.header.origin_ns))
+    if analysis.hangs:
+        shown.append(hang_section(analysis, view=asked.view, origin_ns=asked.tiles.header.origin_ns))
     if analysis.faults:
         began, ended = _began_ns(asked), max(fault.at_ns for fault in analysis.faults)
         end_ns = max(analysis.end_ns or ended, ended)

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.analysis import gpu_samples
+from traincope.analysis import QueueLength, gpu_samples
+from traincope.analysis.kernels.unfused import Chain
 from traincope.figures.efficiency.gpus import gpu_shares
 from traincope.figures.efficiency.kernels import kernel_classes
 from traincope.figures.steps.gpu_samples import gpu_sample_curves
 from traincope.figures.steps.hardware import hardware_events, hardware_over_time
-from traincope.report.schema import Chain, Document, QueueLength
+from traincope.report.schema import Document
 from traincope.report.text.sections.kernels import chain_name
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
@@ -54,13 +55,13 @@ def _gpu_samples(asked: Asked) -> Component:
 
 def _energy(asked: Asked) -> Iterator[Component]:
     """Energy of each GPU and of the job, if any was recorded."""
-    used = asked.document["energy"]
-    if used["gpus"]:
+    used = asked.analysis.energy
+    if used.gpus:
         places: list[tuple[str, tuple[str | int, ...]]] = [
-            (numbers(gpu["ranks"], "rank"), ("gpus", at)) for at, gpu in enumerate(used["gpus"][:MAX_ROWS])
+            (numbers(gpu.ranks, "rank"), ("gpus", at)) for at, gpu in enumerate(used.gpus[:MAX_ROWS])
         ]
         rows = [[name, *_joules(asked, *place)] for name, place in (*places, ("all GPUs", ()))]
-        note = "NVML's counter, interpolated" if used["reason"] is None else f"of the job unknown: {used['reason']}"
+        note = "NVML's counter, interpolated" if used.reason is None else f"of the job unknown: {used.reason}"
         yield section("Energy", table(("GPU of", "joules per step", "watts"), rows), note=note)
 
 
@@ -92,12 +93,12 @@ def _gpus(asked: Asked) -> Component:
     document = asked.document
     rows = [
         [
-            f"rank {gpu['rank']}",
-            f"GPU {gpu['device']}",
+            f"rank {gpu.rank}",
+            f"GPU {gpu.device}",
             number(document, "gpu_partition", at, "span_ns", form="duration"),
             *(number(document, "gpu_partition", at, f"{part}_ns", form="duration") for part in PARTS),
         ]
-        for at, gpu in enumerate((document["gpu_partition"] or [])[:MAX_ROWS])
+        for at, gpu in enumerate(asked.analysis.gpu_partition[:MAX_ROWS])
     ]
     heads = ("rank", "GPU", "span", "compute", "exposed communication", "exposed memory", "idle")
     return table(heads, rows, numbers_from=2)
@@ -105,19 +106,19 @@ def _gpus(asked: Asked) -> Component:
 
 def _kernels(asked: Asked) -> Iterator[Component]:
     """Tables of rooflines, queues and chains, as far as there are any."""
-    document = asked.document
-    traced = document["kernels"]
+    document, traced = asked.document, asked.analysis.kernels
     if traced is None:
         return
-    rated = [(at, each["kind"], each["roofline"]) for at, each in enumerate(traced["classes"])]
-    rows = [_roofline(document, at, kind, roofline["bound"]) for at, kind, roofline in rated if roofline is not None]
+    rated = [(at, each.name, each.roofline) for at, each in enumerate(traced.classes)]
+    rows = [_roofline(document, at, kind, roofline.bound) for at, kind, roofline in rated if roofline is not None]
     if rows:
         yield table(("class", "ms", "FLOP/s", "of peak", "GB/s", "of peak", "FLOP/byte", "bound by"), rows)
-    if traced["queues"]:
-        queues = [_queue(document, at, queue) for at, queue in enumerate(traced["queues"][:MAX_ROWS])]
+    lengths, unfused = asked.analysis.queue_lengths, asked.analysis.unfused
+    if lengths:
+        queues = [_queue(document, at, queue) for at, queue in enumerate(lengths[:MAX_ROWS])]
         yield table(("rank", "stream", "works", "waiting on average", "none waits"), queues, numbers_from=2)
-    if traced["unfused"] is not None and traced["unfused"]["chains"]:
-        chains = [_chain(document, at, chain) for at, chain in enumerate(traced["unfused"]["chains"])]
+    if unfused is not None and unfused.chains:
+        chains = [_chain(document, at, chain) for at, chain in enumerate(unfused.chains)]
         heads = ("phase", "operators", "chains", "kernels", "ms", "fusion saves at most, ms")
         yield table(heads, chains, numbers_from=2)
 
@@ -139,8 +140,8 @@ def _roofline(document: Document, at: int, kind: str, bound: str) -> list[object
 def _queue(document: Document, at: int, queue: QueueLength) -> list[object]:
     prefix = ("kernels", "queues", at)
     return [
-        f"rank {queue['rank']}",
-        f"{queue['stream']} (compute)" if queue["computes"] else queue["stream"],
+        f"rank {queue.rank}",
+        f"{queue.stream} (compute)" if queue.computes else queue.stream,
         number(document, *prefix, "works", form="count"),
         number(document, *prefix, "mean", form="mean"),
         number(document, *prefix, "empty_ratio", form="share"),
@@ -150,7 +151,7 @@ def _queue(document: Document, at: int, queue: QueueLength) -> list[object]:
 def _chain(document: Document, at: int, chain: Chain) -> list[object]:
     prefix = ("kernels", "unfused", "chains", at)
     return [
-        chain["phase"],
+        chain.phase,
         chain_name(chain),
         number(document, *prefix, "count", form="count"),
         number(document, *prefix, "kernels", form="count"),

@@ -58,14 +58,13 @@ def render(asked: Asked) -> Sequence[Component]:
 
 
 def _on_device(asked: Asked) -> Sequence[Component]:
-    ledger = asked.document["ledger"]
-    if ledger is not None and ledger["run_ahead"] is not None:
-        return [html.P(run_ahead(ledger["run_ahead"]))]
-    if ledger is None or ledger["device_stalls"] is None:
+    analysis = asked.analysis
+    if analysis.run_ahead is not None:
+        return [html.P(run_ahead(analysis.run_ahead))]
+    if analysis.device_stalls is None or not analysis.ledger.rank_steps:
         return []
-    return [
-        html.P(on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"], reason=ledger["host_clock_reason"]))
-    ]
+    stalls, rank_steps = analysis.device_stalls, analysis.ledger.rank_steps
+    return [html.P(on_device(stalls, rank_steps=rank_steps, reason=analysis.why_on_host))]
 
 
 def _why_not(asked: Asked) -> str:
@@ -162,7 +161,7 @@ def _table(asked: Asked) -> list[Component]:
     wall = number(document, "ledger", "wall_ns", form="duration")
     rows.append([counted_steps(ledger), "100.0 %", wall, *_costs(document)])
     heads = ("term", "share of step time", "total time", *_cost_heads(document))
-    return [table(heads, rows), *map(html.P, filter(None, [not_visible(ledger)]))]
+    return [table(heads, rows), *map(html.P, filter(None, [not_visible(ledger, asked.analysis.run_ahead)]))]
 
 
 def _cost_heads(document: Document) -> tuple[str, ...]:

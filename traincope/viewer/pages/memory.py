@@ -17,8 +17,8 @@ MAX_ROWS = 256
 
 def render(asked: Asked) -> Sequence[Component]:
     samples = memory_samples(asked.analysis.timeline)
-    uses, snapshots = asked.document["memory"], _snapshots(asked)
-    if not uses:
+    snapshots = _snapshots(asked)
+    if not asked.analysis.memory:
         return snapshots or [absent("No memory was recorded: the memory probe was off, or no step was completed.")]
     drawn = asked.graph(memory_over_steps(samples)) if samples else absent("No step was completed.")
     return [
@@ -28,7 +28,7 @@ def render(asked: Asked) -> Sequence[Component]:
             note="at the end of each step; line: largest rank; band: all ranks",
         ),
         section("Rank by rank", _table(asked)),
-        *([section("Use where most is in use", _splits(asked))] if asked.document["memory_split"] else []),
+        *([section("Use where most is in use", _splits(asked))] if asked.analysis.memory_splits else []),
         *snapshots,
     ]
 
@@ -36,8 +36,8 @@ def render(asked: Asked) -> Sequence[Component]:
 def _splits(asked: Asked) -> Component:
     document, keys = asked.document, ("total_bytes", *(key for _, key in USES))
     rows = [
-        [f"rank {split['rank']}", *(number(document, "memory_split", at, key, form="size") for key in keys)]
-        for at, split in enumerate((document["memory_split"] or [])[:MAX_ROWS])
+        [f"rank {each.peak.rank}", *(number(document, "memory_split", at, key, form="size") for key in keys)]
+        for at, each in enumerate(asked.analysis.memory_splits[:MAX_ROWS])
     ]
     return table(("rank", "total", *(use for use, _ in USES)), rows, numbers_from=1)
 
@@ -46,24 +46,24 @@ def _snapshots(asked: Asked) -> list[Component]:
     """A table of live allocations for each imported snapshot and GPU."""
     return [
         section(
-            f"Snapshot of rank {snapshot['rank']}, GPU {snapshot['device']}",
+            f"Snapshot of rank {rank}, GPU {held.device}",
             table(
                 ("place", "part of torch", "blocks", "allocated"),
                 [
                     [
-                        site["place"] or "no stack",
-                        site["part"],
-                        str(site["blocks"]),
+                        site.place or "no stack",
+                        site.part,
+                        str(site.blocks),
                         number(asked.document, "memory_snapshots", at, "sites", place, "bytes", form="size"),
                     ]
-                    for place, site in enumerate(snapshot["sites"])
+                    for place, site in enumerate(held.sites)
                 ],
                 numbers_from=2,
             ),
-            note=f"{size(snapshot['reserved_bytes'])} reserved, {size(snapshot['allocated_bytes'])} allocated, "
-            f"{size(snapshot['inactive_bytes'])} free in blocks of at most {size(snapshot['largest_inactive_bytes'])}",
+            note=f"{size(held.reserved_bytes)} reserved, {size(held.allocated_bytes)} allocated, "
+            f"{size(held.inactive_bytes)} free in blocks of at most {size(held.largest_inactive_bytes)}",
         )
-        for at, snapshot in enumerate(asked.document["memory_snapshots"] or ())
+        for at, (rank, held) in enumerate((each.rank, each.memory) for each in asked.analysis.memory_snapshots)
     ]
 
 
@@ -71,14 +71,14 @@ def _table(asked: Asked) -> Component:
     document = asked.document
     rows = [
         [
-            f"rank {use['rank']}",
-            use["measure"],
+            f"rank {use.rank}",
+            use.measure,
             number(document, "memory", at, "peak_bytes", form="size"),
             number(document, "memory", at, "last_bytes", form="size"),
             number(document, "memory", at, "growth_bytes_per_step", form="size"),
-            "grows steadily" if use["leak"] else "",
+            "grows steadily" if use.leak else "",
         ]
-        for at, use in enumerate((document["memory"] or [])[:MAX_ROWS])
+        for at, use in enumerate(asked.analysis.memory[:MAX_ROWS])
     ]
     return table(("rank", "measure", "peak", "last", "growth per step", ""), rows, numbers_from=2)
 

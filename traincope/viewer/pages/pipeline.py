@@ -28,18 +28,17 @@ def render(asked: Asked) -> Sequence[Component]:
         ),
         section(
             "Bubble by stage",
-            _stages(asked),
-            note="; ".join(_notes(asked)),
+            _stages(asked, bubble),
+            note="; ".join(_notes(bubble)),
         ),
         section("Compared with theory", _theory(asked)),
     ]
 
 
-def _notes(asked: Asked) -> Iterator[str]:
+def _notes(bubble: Bubble) -> Iterator[str]:
     yield "idle time by cause, summed over ranks and steps"
     yield "bubble: share of the stage's time"
-    document = asked.document["bubble"]
-    if document is not None and (negative := negative_jitter(document, shown_ratio=0.0)) is not None:
+    if (negative := negative_jitter(bubble, shown_ratio=0.0)) is not None:
         yield negative
 
 
@@ -60,20 +59,19 @@ def _drawn(asked: Asked, bubble: Bubble) -> Component:
     return asked.graph(pipeline_schedule(ran, theoretical_schedule(bubble.timetable)))
 
 
-def _stages(asked: Asked) -> Component:
+def _stages(asked: Asked, bubble: Bubble) -> Component:
     document = asked.document
-    bubble = document["bubble"]
     rows = [
         [
-            numbers([stage["stage"], *stage["others"]], "stage"),
-            numbers(stage["ranks"], "rank"),
+            numbers([stage.stage, *stage.others], "stage"),
+            numbers(stage.ranks, "rank"),
             *(
                 number(document, "bubble", "stages", at, f"{part}_ns", form="duration")
                 for part in ("schedule", "imbalance", "jitter")
             ),
             number(document, "bubble", "stages", at, "fraction_ratio", form="share"),
         ]
-        for at, stage in enumerate(bubble["stages"] if bubble else ())
+        for at, stage in enumerate(bubble.stages)
     ]
     return table(("stage", "ranks", "schedule", "imbalance", "jitter", "bubble"), rows, numbers_from=2)
 

@@ -33,7 +33,7 @@ def render(asked: Asked) -> Sequence[Component]:
     missing = asked.document["run"]["missing_ranks"]
     if missing:
         shown.append(absent(f"No records from {numbers(missing, 'rank')}. No figure includes them."))
-    if asked.document["stragglers"] is not None:
+    if analysis.ledger.rank_steps:
         shown.append(section("Stragglers", *_named(asked), _waits(asked), note="sums over the counted steps"))
     if analysis.experts is not None:
         shown.append(section("Experts", asked.graph(expert_load(analysis.experts))))
@@ -58,33 +58,31 @@ def _named(asked: Asked) -> list[Component]:
 
 def _waits(asked: Asked) -> Component:
     """Waits of the ranks, the rank that caused most first."""
-    document = asked.document
-    stragglers = document["stragglers"]
-    ranks = list(enumerate(stragglers["ranks"])) if stragglers else []
+    document, ranks = asked.document, enumerate(asked.analysis.stragglers.ranks)
     rows = [
         [
-            f"rank {rank['rank']}",
+            f"rank {rank.rank}",
             *(number(document, "stragglers", "ranks", at, key, form="duration") for key in WAITS),
         ]
-        for at, rank in sorted(ranks, key=lambda pair: -pair[1]["straggler_wait_ns"])[:MAX_ROWS]
+        for at, rank in sorted(ranks, key=lambda pair: -pair[1].straggler_wait_ns)[:MAX_ROWS]
     ]
     return table(("rank", "compute", "its own wait", "wait it caused"), rows)
 
 
 def _clocks(asked: Asked) -> Component:
-    document = asked.document
-    if not document["clock"]:
+    document, clocks = asked.document, asked.analysis.timeline.clocks
+    if not clocks:
         return absent("No records of any rank, so clocks are unknown.")
     rows = [
         [
-            f"rank {clock['rank']}",
-            clock["source"],
+            f"rank {clock.rank}",
+            clock.source,
             number(document, "clock", at, "bound_ns", form="duration"),
             number(document, "clock", at, "drift_ppm", form="ppm"),
         ]
-        for at, clock in enumerate(document["clock"][:MAX_ROWS])
+        for at, clock in enumerate(clocks[:MAX_ROWS])
     ]
-    more = len(document["clock"]) - MAX_ROWS
+    more = len(clocks) - MAX_ROWS
     return html.Div(
         [
             table(("rank", "source", "error bound", "drift, ppm"), rows, numbers_from=2),

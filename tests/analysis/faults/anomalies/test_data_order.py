@@ -163,7 +163,8 @@ def test_the_finding_has_the_losses_around_the_restart(tmp_path: Path) -> None:
 def test_the_report_has_the_answer_in_json_and_in_a_line(tmp_path: Path) -> None:
     attempt(tmp_path, range(6))
     attempt(tmp_path, range(5, 9), resumed=4)
-    document = to_document(analyze(traincope.open_run(tmp_path)))
+    analysis = analyze(traincope.open_run(tmp_path))
+    document = to_document(analysis)
     what = "attempt 1 continued after step 4 and skipped 1 batch: step 5"
     assert document["data_order"] == {
         "continuations": [
@@ -183,7 +184,7 @@ def test_the_report_has_the_answer_in_json_and_in_a_line(tmp_path: Path) -> None
         ]
     }
     console = Console(file=StringIO(), width=150)
-    render_document(document, console)
+    render_document(document, analysis, console)
     assert f"DATA ORDER  rank 0: {what}\n" in console.file.getvalue()  # type: ignore[attr-defined]
 
 

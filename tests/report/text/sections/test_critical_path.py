@@ -1,39 +1,36 @@
 """The critical path as a section of the report and of the document."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from tests.analysis.lockstep import lockstep
-from tests.report.example import document
+from tests.report.example import analysis
 from tests.timeline.build import rank, step, timeline
-from traincope.analysis import analyze
+from traincope.analysis import Analysis, CriticalPath, analyze
 from traincope.report.document.document import to_document
-from traincope.report.schema import CriticalPath, Document
-from traincope.report.text.text import render_document
+from traincope.report.text.text import render
 
 MS = 1_000_000
 
 
-def path_document() -> CriticalPath:
+def late_ranks() -> Analysis:
     """After a warm-up step rank 1 is late once and rank 0 once, 10 ms on the wire each time."""
     work = [(50 * MS, 50 * MS), (50 * MS, 80 * MS), (70 * MS, 60 * MS)]
-    path = to_document(analyze(timeline(*lockstep(work, transfer_ns=10 * MS))))["critical_path"]
-    assert path is not None
-    return path
+    return analyze(timeline(*lockstep(work, transfer_ns=10 * MS)))
 
 
-def shown(path: CriticalPath) -> list[str]:
-    whole: Document = {**document(), "critical_path": path}
+def shown(path: CriticalPath | None) -> list[str]:
     console = Console(file=io.StringIO(), width=80, record=True)
-    render_document(whole, console)
+    render(replace(analysis(), critical_path=path), console)
     lines = console.export_text().splitlines()
     first = next(at for at, line in enumerate(lines) if line.startswith("CRITICAL PATH"))
     return lines[first : lines.index("", first)]
 
 
 def test_the_document_has_its_terms_its_ranks_and_the_segments_of_a_median_step() -> None:
-    assert path_document() == {
+    assert to_document(late_ranks())["critical_path"] == {
         "steps": 2,
         "wall_ns": 170 * MS,
         "terms": {"forward": 150 * MS, "exposed_transfer[dp]": 20 * MS},
@@ -53,7 +50,7 @@ def test_the_document_has_its_terms_its_ranks_and_the_segments_of_a_median_step(
 
 
 def test_the_report_has_one_row_per_term_with_its_largest_ranks() -> None:
-    assert [" ".join(line.split()) for line in shown(path_document())] == [
+    assert [" ".join(line.split()) for line in shown(late_ranks().critical_path)] == [
         "CRITICAL PATH what the end of a step waited for: mean 85.0 ms over 2 steps",
         "term share ms per step most on ranks",
         "forward 88.2 % 75.00 1: 47.1 %, 0: 41.2 %",
@@ -62,7 +59,10 @@ def test_the_report_has_one_row_per_term_with_its_largest_ranks() -> None:
 
 
 def test_uncertainties_are_printed_below_the_path() -> None:
-    doubtful: CriticalPath = {**path_document(), "untold_ns": 2 * MS, "clock_error_ns": 40_000}
+    path = late_ranks().critical_path
+    assert path is not None
+    first, second = path.steps
+    doubtful = replace(path, steps=(replace(first, untold_ns=2 * MS), second), clock_error_ns=40_000)
     assert " ".join(" ".join(shown(doubtful)[4:]).split()) == (
         "1.00 ms per step of its transfers may be wait: the records cannot separate them "
         "the clocks of the hosts may differ by 40.0 us"
@@ -71,9 +71,9 @@ def test_uncertainties_are_printed_below_the_path() -> None:
 
 def test_a_missing_path_has_its_reason() -> None:
     apart = timeline(*(rank(at, step(0, 0, 100), boot_id=f"boot-{at}") for at in (0, 1)))
-    path = to_document(analyze(apart))["critical_path"]
-    assert path is not None
+    result = analyze(apart)
+    path = to_document(result)["critical_path"]
     assert (path["steps"], path["step"], path["segments"]) == (0, None, None)
-    assert " ".join(shown(path)[0].split()) == (
+    assert " ".join(shown(result.critical_path)[0].split()) == (
         "CRITICAL PATH unknown: the error between the clocks of its hosts is unknown"
     )

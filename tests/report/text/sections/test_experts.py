@@ -24,13 +24,18 @@ def section(result: Analysis, head: str) -> list[str]:
     return lines[first : lines.index("", first)]
 
 
+def routed(loads: ExpertLoads) -> Analysis:
+    result = analysis()
+    return replace(result, utilization=replace(result.utilization, experts=loads))
+
+
 def test_each_layer_has_its_hottest_and_its_coldest_expert() -> None:
     loads = ExpertLoads(
         layers=(LayerLoad(layer=0, tokens=(40, 10, 30, 0)), LayerLoad(layer=1, tokens=(25, 25, 25, 25))),
         padding=20,
         dropped=0,
     )
-    assert section(replace(analysis(), experts=loads), "EXPERTS") == [
+    assert section(routed(loads), "EXPERTS") == [
         "EXPERTS  180 rows per step over all layers and ranks; 10.0 % of the multiplied",
         "rows are padding",
         "    layer  experts  rows  hottest  x mean  coldest  x mean",
@@ -41,7 +46,7 @@ def test_each_layer_has_its_hottest_and_its_coldest_expert() -> None:
 
 def test_only_the_most_uneven_layers_are_shown_in_order() -> None:
     layers = tuple(LayerLoad(layer=number, tokens=(100.0 + number % 10, 100)) for number in range(20))
-    lines = section(replace(analysis(), experts=ExpertLoads(layers=layers, padding=0, dropped=200)), "EXPERTS")
+    lines = section(routed(ExpertLoads(layers=layers, padding=0, dropped=200)), "EXPERTS")
     assert [line.split()[0] for line in lines[2:-1]] == ["6", "7", "8", "9", "16", "17", "18", "19"]
     assert lines[-1] == "    the 8 most uneven of 20 layers"
     assert "4.7 % of choices dropped" in lines[0]

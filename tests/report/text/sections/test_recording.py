@@ -13,7 +13,8 @@ from traincope.timeline import open_run
 
 def shown(name: str, folder: Path) -> str:
     import_traces(write_traces(PROGRAMS[name], folder / "traces"), folder / "run")
-    return "\n".join(line.plain for line in lines(to_document(analyze(open_run(folder / "run")))))
+    analysis = analyze(open_run(folder / "run"))
+    return "\n".join(line.plain for line in lines(to_document(analysis), analysis))
 
 
 def test_an_imported_pipeline_without_annotations_tells_why_it_has_no_bubble(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from traincope.analysis.reliability.mtbf import Mtbf
 from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.reliability.rolling import Rolling
 from traincope.lines import Trimmed
-from traincope.report import schema
 from traincope.report.text.sections.reliability import reliability
 
 S = 1_000_000_000
@@ -59,7 +58,7 @@ RECORDED = Reliability(
 def shown(job: Reliability, *, logbook: bool = False) -> str:
     console = Console(file=io.StringIO(), width=100)
     with console.capture() as captured:
-        for part in reliability(schema.convert(job, schema.Reliability), logbook=logbook):
+        for part in reliability(job, logbook=logbook):
             console.print(Trimmed(part), end="")
     return captured.get()
 

@@ -29,7 +29,7 @@ ToAxis = Callable[[int, int], int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateShare:
-    """Coverage of the parameters, or of the optimizer state, summed over ranks."""
+    """Coverage of the parameters, or of the optimizer state, by the checks. All are sums over ranks."""
 
     num_bytes: int
     voted_bytes: int
@@ -66,7 +66,7 @@ class Corruption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChecks:
-    """The checks of a run's last attempt."""
+    """Checks of parameters and optimizer state for silent corruption. Their faults are in `faults`."""
 
     num_checks: int
     """Steps with a check on any rank."""

@@ -43,6 +43,7 @@ class Continuation:
     step: int | None
     """Steps that its state had had; None: unknown."""
     ranks: tuple[int, ...] = ()
+    """Ranks with the same answer."""
     order: Order | None = None
     """None: the evidence does not show it."""
     num_batches: int | None = None
@@ -53,7 +54,7 @@ class Continuation:
     reason: str | None = None
     """Reason why the order is unknown."""
     loss_before: float | None = None
-    """Loss of the step before it continued, if that was logged."""
+    """Loss of the step before it continued, if that was logged and finite."""
     loss_after: float | None = None
     """The first loss that the attempt logged."""
     at_ns: int = 0

@@ -55,6 +55,7 @@ class Hang:
 
     kind: HangKind
     state: StopState = StopState.HANG
+    """`stall`: it may end by itself; `hang`: it does not; `over`: it did."""
     cannot_go_on: str | None = None
     """Evidence that it does not end by itself; None without."""
     culprits: tuple[int, ...] = ()
@@ -68,6 +69,7 @@ class Hang:
     group: str | None = None
     """Key of the group in which the victims waited."""
     axis: str | None = None
+    """Mesh axis of this group."""
     collective: str | None = None
     """Operation in which the victims waited."""
     step: int | None = None
@@ -80,6 +82,7 @@ class Hang:
     doing: str | None = None
     """Activity of the first culprit instead of joining."""
     since_ns: int
+    """Wall clock, ns since the epoch."""
     until_ns: int | None
     """Latest instant at which it was certainly going on; None: the run went on."""
     noticed_ns: int | None = None
@@ -108,4 +111,5 @@ class Hang:
 
     @property
     def lasted_ns(self) -> int | None:
+        """Time for which it certainly went on; None: the run continued."""
         return None if self.until_ns is None else self.until_ns - self.since_ns

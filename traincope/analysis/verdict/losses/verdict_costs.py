@@ -49,6 +49,7 @@ from traincope.analysis.verdict.losses.straggler_findings import (
     straggler_findings,
 )
 from traincope.timeline import LedgerClock, Timeline
+from traincope.timeline.device.works import has_launches
 from traincope.units import duration, numbers
 
 LARGE_EVALUATION = 0.1
@@ -78,8 +79,13 @@ NO_OPERATOR = (
     "outside of the traced operators: Python between them, or a wait",
     "Record the run with traincope, which names waits, or trace with_stack=True and look at the gaps in a viewer.",
 )
+UNKNOWN_IDLE = "idle time of the GPUs of which the traces do not show the cause"
+NO_NEXT_LAUNCH = (
+    UNKNOWN_IDLE,
+    "Trace one step more: the launch of the next work shows what an idle GPU waits for.",
+)
 NO_LAUNCH = (
-    "idle time of the GPUs of which the traces do not show the cause",
+    UNKNOWN_IDLE,
     "Trace one step more, with ProfilerActivity.CPU: the launch of the next work shows what an idle GPU waits for.",
 )
 """Description of unattributed time, and the advice."""
@@ -392,7 +398,10 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
         return BY_MARKS
     if timeline.of_host_traces:
         return NO_OPERATOR
-    return NO_LAUNCH if timeline.run.info.imported and ledger.clock is LedgerClock.DEVICE else NO_PROBE
+    if not timeline.run.info.imported or ledger.clock is not LedgerClock.DEVICE:
+        return NO_PROBE
+    traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
+    return NO_NEXT_LAUNCH if all(map(has_launches, traces)) else NO_LAUNCH
 
 
 def _unattributed(

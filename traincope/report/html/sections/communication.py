@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from traincope.analysis import all_calls
+from traincope.analysis import AxisOperation, all_calls
 from traincope.analysis.attribution.terms import exposed_transfer
 from traincope.figures.ranks.communication_tree import without_places
 from traincope.figures.ranks.icicle import communication_icicle
@@ -12,7 +12,6 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, swatch, table
 from traincope.report.html.source import Source
-from traincope.report.schema import Operation
 from traincope.report.text.forms import across_hosts
 from traincope.report.text.sections.communication import notes as operation_notes
 from traincope.report.text.sections.counted_steps import sampled
@@ -23,7 +22,7 @@ NO_WAITS = "No rank waited for another rank in any group."
 
 
 def communication(source: Source) -> Section:
-    operations, data = source.document["comm"], source.document["ledger"]
+    operations, data = source.analysis.comm, source.document["ledger"]
     if not operations or data is None:
         why = "No collective was recorded in a counted step." if data else "No complete step was recorded."
         return Section(name="communication", title=TITLE, missing=why)
@@ -63,17 +62,17 @@ def _figures(source: Source) -> Iterator[Html]:
 
 
 def _apart(source: Source) -> Iterator[str]:
-    apart = across_hosts(source.document["clock"])
+    apart = across_hosts(source.analysis.timeline.clocks)
     if apart:
         yield f"waits and transfers{apart}"
 
 
-def _row(source: Source, at: int, operation: Operation) -> list[Html]:
+def _row(source: Source, at: int, operation: AxisOperation) -> list[Html]:
     per = ("ledger", "rank_steps")
-    dot = swatch(colour(exposed_transfer(operation["axis"])))
+    dot = swatch(colour(exposed_transfer(operation.axis)))
     return [
-        joined(dot, operation["axis"]),
-        joined(operation["op"]),
+        joined(dot, operation.axis),
+        joined(operation.operation),
         source.number("comm", at, "count", form="mean", per=per),
         source.number("comm", at, "bytes", form="size", per=per),
         source.number("comm", at, "transfer_ns", form="milliseconds", per=per),

@@ -21,21 +21,21 @@ MAX_ROWS = 12
 
 
 def critical_path(source: Source) -> Section:
-    data, path = source.document["critical_path"], source.analysis.critical_path
-    if data is None or path is None:
+    path = source.analysis.critical_path
+    if path is None:
         return Section(name=NAME, title=TITLE, missing=NO_STEPS)
     if not path.steps:
-        return Section(name=NAME, title=TITLE, missing=f"Unknown: {data['reason']}." if data["reason"] else NO_STEPS)
-    mean = duration(data["wall_ns"] / data["steps"])
+        return Section(name=NAME, title=TITLE, missing=f"Unknown: {path.reason}." if path.reason else NO_STEPS)
+    mean = duration(path.wall_ns / path.num_steps)
     return Section(
         name=NAME,
         title=TITLE,
-        lead=f"the chain of work that sets the step time: {mean}, mean over {count(data['steps'], 'step')}",
+        lead=f"the chain of work that sets the step time: {mean}, mean over {count(path.num_steps, 'step')}",
         body=(
             _drawn(path),
-            table("By term", ("term", *PER_STEP), _terms(source)),
-            table("By rank", ("rank", "term", *PER_STEP), _ranks(source), words=(0, 1)),
-            notes(line.plain for line in path_notes(data)),
+            table("By term", ("term", *PER_STEP), _terms(source, path)),
+            table("By rank", ("rank", "term", *PER_STEP), _ranks(source, path), words=(0, 1)),
+            notes(line.plain for line in path_notes(path)),
         ),
     )
 
@@ -47,19 +47,16 @@ def _drawn(path: CriticalPath) -> Html:
     return plot(critical_path_step(path.median_step), name="path", caption=caption)
 
 
-def _terms(source: Source) -> Iterator[list[Html]]:
-    data = source.document["critical_path"]
-    for term in data["terms"] if data else ():
+def _terms(source: Source, path: CriticalPath) -> Iterator[list[Html]]:
+    for term in path.terms:
         name = joined(swatch(colour(term)), term)
         yield [name, *_numbers(source, "terms", term)]
     yield [tag("strong", "step"), *_numbers(source, "wall_ns")]
 
 
-def _ranks(source: Source) -> Iterator[list[Html]]:
+def _ranks(source: Source, path: CriticalPath) -> Iterator[list[Html]]:
     """Ranks and terms, largest first."""
-    data = source.document["critical_path"]
-    ranks = enumerate(data["ranks"] if data else ())
-    parts = [(-ns, at, rank["rank"], term) for at, rank in ranks for term, ns in rank["terms"].items()]
+    parts = [(-ns, at, rank.rank, term) for at, rank in enumerate(path.ranks) for term, ns in rank.terms.items()]
     for _, at, rank, term in sorted(parts)[:MAX_ROWS]:
         numbers = _numbers(source, "ranks", at, "terms", term)
         yield [joined(str(rank)), joined(swatch(colour(term)), term), *numbers]

@@ -24,7 +24,7 @@ def faults(source: Source) -> Section:
     data = document["faults"]
     if not data:
         return Section(name="faults", title=TITLE, missing="No fault, checkpoint, evaluation or event was recorded.")
-    began, apart = began_ns(document), across_hosts(document["clock"])
+    began, apart = began_ns(source.analysis), across_hosts(source.analysis.timeline.clocks)
     marks = sum(fault["mark"] for fault in data)
     no_ends = sum(fault["kind"] == FaultKind.NO_END for fault in data)
     unknown = f", {count(no_ends, 'rank')} without a recorded end" if no_ends else ""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from traincope.analysis import Goodput
 from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, swatch, table
 from traincope.report.html.source import Source
-from traincope.report.schema import Goodput
 
 TITLE = "Goodput"
 PARTS = {
@@ -25,17 +25,17 @@ PARTS = {
 
 
 def goodput(source: Source) -> Section:
-    job, data = source.document["goodput"], source.analysis.goodput
-    if job is None or data is None:
+    job = source.analysis.goodput
+    if job is None:
         return Section(name="goodput", title=TITLE, missing=UNKNOWN)
-    rows = [_row(source, part, PARTS[part]) for part, ns in data.parts.items() if ns]
+    rows = [_row(source, part, PARTS[part]) for part, ns in job.parts.items() if ns]
     return Section(
         name="goodput",
         title=TITLE,
         body=(
             tag("p", *_summary(source, job)),
             plot(
-                goodput_bars(data),
+                goodput_bars(job),
                 name="job",
                 caption="Time of the whole job by part, and its attempts on the job's clock",
             ),
@@ -46,12 +46,12 @@ def goodput(source: Source) -> Section:
 
 def _summary(source: Source, job: Goodput) -> Iterator[str]:
     elapsed = source.number("goodput", "elapsed_ns", form="duration")
-    if job["productive_ratio"] is not None:
+    if job.productive_ratio is not None:
         ratio = source.number("goodput", "productive_ratio", form="share")
         yield from (ratio, " of ", elapsed, " was productive.")
     else:
         steps = source.number("goodput", "steps_ns", form="duration")
-        yield from (f"Goodput is unknown: {job['reason']}. Steps took ", steps, " of ", elapsed, ".")
+        yield from (f"Goodput is unknown: {job.reason}. Steps took ", steps, " of ", elapsed, ".")
 
 
 def _row(source: Source, part: str, words: str) -> list[Html]:

@@ -23,7 +23,7 @@ def hardware(source: Source) -> Section:
     events = hardware_events(source.analysis.faults)
     body = (*_energy(source), *_figures(source))
     if not body:
-        energy = source.document["energy"]["reason"]
+        energy = source.analysis.energy.reason
         why = f"No throttling, GPU error or lost GPU was reported by an NVIDIA driver. Energy unknown: {energy}."
         return Section(name="hardware", title=TITLE, missing=why)
     return Section(name="hardware", title=TITLE, lead=count(len(events), "event"), body=body)
@@ -31,16 +31,16 @@ def hardware(source: Source) -> Section:
 
 def _energy(source: Source) -> Iterator[Html]:
     """Energy of the job and of each GPU, as far as it is known."""
-    used = source.document["energy"]
-    if used["gpus"]:
+    used = source.analysis.energy
+    if used.gpus:
         rows = [
-            [joined(numbers(gpu["ranks"], "rank")), *_gpu(source, "gpus", at)]
-            for at, gpu in enumerate(used["gpus"][:MAX_ROWS])
+            [joined(numbers(gpu.ranks, "rank")), *_gpu(source, "gpus", at)]
+            for at, gpu in enumerate(used.gpus[:MAX_ROWS])
         ]
         rows.append([tag("strong", "all GPUs"), *_gpu(source)])
         yield tag("h3", "Energy")
         yield table("Energy of the GPUs in steps", ENERGY_HEADS, rows)
-        known = [in_all(used), *energy_notes(used)] if used["reason"] is None else [f"unknown: {used['reason']}"]
+        known = [in_all(used), *energy_notes(used)] if used.reason is None else [f"unknown: {used.reason}"]
         yield notes(known)
 
 
@@ -55,7 +55,7 @@ def _figures(source: Source) -> Iterator[Html]:
         caption = "Line: mean over ranks; band: lowest to highest rank"
         yield plot(gpu_sample_curves(samples), name="readings", caption=caption)
     if events:
-        began = began_ns(source.document)
+        began = began_ns(source.analysis)
         figure = hardware_over_time(events, began_ns=began, end_ns=source.document["run"]["end"] or began)
         caption = "Throttling, power limits and errors by rank; the Faults section lists each"
         yield plot(figure, name="driver", caption=caption)

@@ -148,12 +148,12 @@ def _loss(source: Source, at: int, loss: Loss, *, priced: bool) -> list[Html]:
 
 
 def _lines(source: Source, ledger_json: Ledger) -> Iterator[str]:
-    utilization = source.document["utilization"]
-    if utilization["mfu"] is not None:
-        yield f"MFU {share(utilization['mfu'])}, HFU {share(utilization['hfu'])}"
+    used = source.analysis.utilization
+    if used.ratios.mfu is not None:
+        yield f"MFU {share(used.ratios.mfu)}, HFU {share(used.ratios.hfu)}"
     else:
-        yield f"MFU unknown: {utilization['reason']}"
-        if utilization["hfu"] is not None:
-            yield f"HFU {share(utilization['hfu'])}: all FLOPs of the recorded shapes"
-    yield from evidence(utilization)
-    yield from (line.plain for line in ledger_notes(ledger_json))
+        yield f"MFU unknown: {used.reason}"
+        if used.ratios.hfu is not None:
+            yield f"HFU {share(used.ratios.hfu)}: all FLOPs of the recorded shapes"
+    yield from evidence(used)
+    yield from (line.plain for line in ledger_notes(ledger_json, source.analysis))

@@ -1,14 +1,14 @@
 """Memory section: memory over the steps, the lowest and highest ranks, its use, and imported snapshots."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from traincope.analysis import memory_samples
+from traincope.analysis import MemoryUse, memory_samples
+from traincope.analysis.memory.split import MemorySplit
 from traincope.figures.steps.memory import memory_over_steps
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
-from traincope.report.schema import MemorySplit, MemoryUse
 from traincope.report.text.sections.memory import USES
 
 TITLE = "Memory"
@@ -19,43 +19,43 @@ MAX_ROWS = 64
 
 
 def memory(source: Source) -> Section:
-    uses, snapshots = source.document["memory"] or [], source.document["memory_snapshots"]
+    uses, snapshots = source.analysis.memory, source.analysis.memory_snapshots
     if not uses and not snapshots:
         return Section(name="memory", title=TITLE, missing="No memory was recorded.")
     return Section(name="memory", title=TITLE, lead="per rank", body=tuple(_body(source, uses)))
 
 
-def _body(source: Source, uses: list[MemoryUse]) -> Iterator[Html]:
+def _body(source: Source, uses: Sequence[MemoryUse]) -> Iterator[Html]:
     if uses:
         yield from _figure(source)
-        measures = dict.fromkeys(use["measure"] for use in uses)
+        measures = dict.fromkeys(use.measure for use in uses)
         yield table("Memory at the last sample", HEADS, [_row(source, name, uses) for name in measures])
-    splits = source.document["memory_split"] or []
+    splits = [each.peak for each in source.analysis.memory_splits]
     if splits:
         parts = [_split_row(source, at, split) for at, split in enumerate(splits[:MAX_ROWS])]
         yield table("Use of the memory, where most of it is in use", SPLIT_HEADS, parts)
-        for reason in dict.fromkeys(split["reason"] for split in splits if split["reason"] is not None):
+        for reason in dict.fromkeys(split.reason for split in splits if split.reason is not None):
             yield tag("p", reason, class_="nothing")
-    sites = [row for at in range(len(source.document["memory_snapshots"] or ())) for row in _site_rows(source, at)]
+    sites = [row for at in range(len(source.analysis.memory_snapshots)) for row in _site_rows(source, at)]
     if sites:
         yield table("Live allocations in imported snapshots", SITE_HEADS, sites[:MAX_ROWS])
 
 
 def _split_row(source: Source, at: int, split: MemorySplit) -> list[Html]:
     keys = ("total_bytes", *(key for _, key in USES))
-    return [joined(str(split["rank"])), *(source.number("memory_split", at, key, form="size") for key in keys)]
+    return [joined(str(split.rank)), *(source.number("memory_split", at, key, form="size") for key in keys)]
 
 
 def _site_rows(source: Source, at: int) -> Iterator[list[Html]]:
-    snapshot = (source.document["memory_snapshots"] or [])[at]
-    for number, site in enumerate(snapshot["sites"]):
+    snapshot = source.analysis.memory_snapshots[at]
+    for number, site in enumerate(snapshot.memory.sites):
         yield [
-            joined(str(snapshot["rank"])),
-            joined(str(snapshot["device"])),
+            joined(str(snapshot.rank)),
+            joined(str(snapshot.memory.device)),
             source.number("memory_snapshots", at, "sites", number, "bytes", form="size"),
-            joined(str(site["blocks"])),
-            joined(site["part"]),
-            joined(site["place"] or "no stack"),
+            joined(str(site.blocks)),
+            joined(site.part),
+            joined(site.place or "no stack"),
         ]
 
 
@@ -68,21 +68,21 @@ def _figure(source: Source) -> Iterator[Html]:
     yield plot(memory_over_steps(samples), name="held", caption=caption)
 
 
-def _row(source: Source, measure: str, uses: list[MemoryUse]) -> list[Html]:
-    positions = [at for at, use in enumerate(uses) if use["measure"] == measure]
-    lowest, highest = (choose(positions, key=lambda at: uses[at]["last_bytes"]) for choose in (min, max))
-    peak = max(positions, key=lambda at: uses[at]["peak_bytes"])
-    fastest = max(positions, key=lambda at: uses[at]["growth_bytes_per_step"] or float("-inf"))
-    leaks = any(uses[at]["leak"] for at in positions)
+def _row(source: Source, measure: str, uses: Sequence[MemoryUse]) -> list[Html]:
+    positions = [at for at, use in enumerate(uses) if use.measure == measure]
+    lowest, highest = (choose(positions, key=lambda at: uses[at].last_bytes) for choose in (min, max))
+    peak = max(positions, key=lambda at: uses[at].peak_bytes)
+    fastest = max(positions, key=lambda at: uses[at].growth_bytes_per_step or float("-inf"))
+    leaks = any(uses[at].leak for at in positions)
     return [
         joined(measure),
         source.number("memory", lowest, "last_bytes", form="size"),
-        joined(str(uses[lowest]["rank"])),
+        joined(str(uses[lowest].rank)),
         source.number("memory", highest, "last_bytes", form="size"),
-        joined(str(uses[highest]["rank"])),
+        joined(str(uses[highest].rank)),
         source.number("memory", peak, "peak_bytes", form="size"),
-        joined(str(uses[peak]["rank"])),
+        joined(str(uses[peak].rank)),
         source.number("memory", fastest, "growth_bytes_per_step", form="growth"),
-        joined(str(uses[fastest]["rank"]) if uses[fastest]["growth_bytes_per_step"] is not None else ""),
+        joined(str(uses[fastest].rank) if uses[fastest].growth_bytes_per_step is not None else ""),
         tag("strong", "grows", class_="severe") if leaks else joined(),
     ]

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from traincope.analysis import own_work
 from traincope.analysis.attribution.terms import COMPUTE
-from traincope.analysis.stragglers.stragglers import why_none
+from traincope.analysis.stragglers.stragglers import Stragglers, why_none
 from traincope.analysis.verdict.losses.straggler_findings import longer
 from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Path, Source
-from traincope.report.schema import Ledger, RankLedger, Stragglers
+from traincope.report.schema import Ledger, RankLedger
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count
 
@@ -23,10 +23,10 @@ FAMILIES = ("exposed_transfer", "exposed_wait")
 
 
 def ranks(source: Source) -> Section:
-    data, late = source.document["ledger"], source.document["stragglers"]
-    if data is None or late is None:
+    data, late = source.document["ledger"], source.analysis.stragglers
+    if data is None:
         return Section(name="ranks", title=TITLE, missing="No complete step was recorded.")
-    caused = {rank["rank"]: at for at, rank in enumerate(late["ranks"])}
+    caused = {rank.rank: at for at, rank in enumerate(late.ranks)}
     chosen = _chosen(data, late, caused)
     shown = "" if len(chosen) == len(data["ranks"]) else f"{len(chosen)} of {len(data['ranks'])} in the table; "
     return Section(
@@ -46,7 +46,7 @@ def _chosen(data: Ledger, late: Stragglers, caused: Mapping[int, int]) -> list[i
 
     def weight(at: int) -> tuple[int, int]:
         row = caused.get(data["ranks"][at]["rank"])
-        return (0 if row is None else -late["ranks"][row]["straggler_wait_ns"], at)
+        return (0 if row is None else -late.ranks[row].straggler_wait_ns, at)
 
     return sorted(sorted(range(len(data["ranks"])), key=weight)[:MAX_ROWS])
 
@@ -81,7 +81,7 @@ def _row(source: Source, at: int, data: Ledger, caused: Mapping[int, int], late:
     row = data["ranks"][at]
     steps, wall = ("ledger", "ranks", at, "steps"), ("ledger", "ranks", at, "wall_ns")
     waited = caused.get(row["rank"])
-    slow = row["rank"] in [straggler["rank"] for straggler in late["named"]]
+    slow = row["rank"] in [straggler.rank for straggler in late.named]
     return [
         joined(str(row["rank"])),
         source.number(*wall, form="milliseconds", per=steps),

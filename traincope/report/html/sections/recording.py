@@ -12,7 +12,10 @@ HEADS = ("probe", "state", "ranks")
 
 
 def recording(source: Source) -> Section:
-    items = [tag("li", line.plain, class_="severe" if line.style else None) for line in lines(source.document)]
+    items = [
+        tag("li", line.plain, class_="severe" if line.style else None)
+        for line in lines(source.document, source.analysis)
+    ]
     probes = source.document["recorder"]["probes"]
     states = table("Probes", HEADS, [_probe(probe) for probe in probes], words=(0, 1, 2))
     details = tag("details", tag("summary", "Probes"), states) if probes else joined()

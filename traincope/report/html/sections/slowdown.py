@@ -18,13 +18,13 @@ NUMBERS: tuple[tuple[str, str, Form], ...] = (
 
 
 def slowdown(source: Source) -> Section:
-    job = source.document["slowdown"]
+    job = source.analysis.slowdown
     if job is None:
         return Section(name="slowdown", title=TITLE, missing=MISSING)
     rows = [[tag("span", what), source.number("slowdown", key, form=form)] for what, key, form in NUMBERS]
     return Section(
         name="slowdown",
         title=TITLE,
-        lead=f"cause: {job['cause']}",
+        lead=f"cause: {job.cause}",
         body=(table("Loss and its parts", HEADS, rows), notes(lines(job))),
     )

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from traincope.analysis import FaultKind
+from traincope.analysis import Analysis, FaultKind
 from traincope.analysis.faults.logbooks import DAY, NO_TIME
 from traincope.lines import text
 from traincope.palette import SEVERE
@@ -22,18 +22,18 @@ MAX_MARKS = 5
 """If a run has more marks than this, no mark is listed."""
 
 
-def faults(document: Document) -> Iterator[RenderableType] | None:
+def faults(document: Document, analysis: Analysis) -> Iterator[RenderableType] | None:
     """The section, or None if the run has no fault; marks alone make no section."""
     listed = [fault for fault in document["faults"] if fault["kind"] != FaultKind.NO_END]
     if all(fault["mark"] for fault in listed):
         return None
-    return _section(listed, since_ns=None if is_logbook(document) else began_ns(document))
+    return _section(listed, since_ns=None if is_logbook(document) else began_ns(analysis))
 
 
-def began_ns(document: Document) -> int:
+def began_ns(analysis: Analysis) -> int:
     """Wall clock of the job's first record, over all attempts that can be read."""
-    attempts = [] if document["goodput"] is None else document["goodput"]["attempts"]
-    return min([document["run"]["start"], *(attempt["began"] for attempt in attempts)])
+    attempts = () if analysis.goodput is None else analysis.goodput.attempts
+    return min([analysis.timeline.run.info.started_wall_ns, *(attempt.began_ns for attempt in attempts)])
 
 
 def _section(listed: Sequence[Fault], *, since_ns: int | None) -> Iterator[RenderableType]:

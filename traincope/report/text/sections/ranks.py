@@ -6,9 +6,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.lines import table
 from traincope.palette import SEVERE
-from traincope.report.schema import Ledger, RankLedger, Stragglers
+from traincope.report.schema import Ledger, RankLedger
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count, milliseconds, share
 
@@ -16,10 +17,10 @@ MAX_ROWS = 16
 """If there are more ranks, those with the most straggler wait are shown; JSON has all."""
 
 
-def ranks(ledger: Ledger, stragglers: Stragglers | None) -> Iterator[RenderableType]:
+def ranks(ledger: Ledger, stragglers: Stragglers) -> Iterator[RenderableType]:
     """One row per rank; the stragglers that the analysis names are marked."""
-    caused = {rank["rank"]: rank["straggler_wait_ns"] for rank in stragglers["ranks"]} if stragglers else {}
-    named = [straggler["rank"] for straggler in stragglers["named"]] if stragglers else []
+    caused = {rank.rank: rank.straggler_wait_ns for rank in stragglers.ranks}
+    named = [straggler.rank for straggler in stragglers.named]
     chosen = _worst(ledger["ranks"], caused=caused)
     yield _head(shown=len(chosen), total=len(ledger["ranks"]), source=sampled(ledger))
     rows = table("rank", "step ms", "compute", "exposed", "bubble", "straggler wait ms", "")

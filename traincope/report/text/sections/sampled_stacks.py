@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
 from traincope.lines import indented, text
-from traincope.report.schema import SampledWindow, SlowCode
 from traincope.units import milliseconds, numbers, ranges
 
 MAX_WINDOWS = 3
@@ -20,17 +20,18 @@ def sampled_stacks(windows: list[SampledWindow]) -> Iterator[RenderableType]:
 
 
 def _window(window: SampledWindow) -> Iterator[str]:
-    steps = ranges([[window["first_step"], window["last_step"]]], "step", max_ranges=1)
-    compared = f"{steps}, {numbers(window['ranks'], 'rank')}"
-    if not window["slow"]:
+    steps = ranges([[window.first_step, window.last_step]], "step", max_ranges=1)
+    compared = f"{steps}, {numbers(window.ranks, 'rank')}"
+    if not window.slow:
         yield f"{compared}: no line of code takes one of them significantly longer"
-    for slow in window["slow"]:
+    for slow in window.slow:
         yield f"{compared}: {sentence(slow)}"
 
 
 def sentence(slow: SlowCode) -> str:
     """Name the rank, the line, what it called, where, and both times."""
-    what = f"{slow['called']} at {slow['site']}" if slow["called"] else slow["site"]
-    where = f"{slow['term']} of {slow['module']}" if slow["module"] else slow["term"]
-    mine, peers = milliseconds(slow["ns"]), milliseconds(slow["peers_ns"])
-    return f"rank {slow['rank']} is {mine} ms in {what} ({slow['function']}), {where}; its peers at most {peers} ms"
+    line = slow.line
+    what = f"{line.called} at {line.site}" if line.called else line.site
+    where = f"{line.term} of {line.module}" if line.module else line.term
+    mine, peers = milliseconds(slow.ns), milliseconds(slow.peers_ns)
+    return f"rank {slow.rank} is {mine} ms in {what} ({line.function}), {where}; its peers at most {peers} ms"

@@ -7,13 +7,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from traincope.analysis import LossKind, Scope
+from traincope.analysis import Analysis, DeviceStall, LossKind, Scope
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.lines import indented, text
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Cause, Cost, DeviceStall, Ledger, RunAhead, TermCauses
+from traincope.report.schema import Cause, Cost, Ledger, TermCauses
 from traincope.report.text.bars import bar
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.timeline import LedgerClock
@@ -57,9 +58,12 @@ CAUSES: Mapping[str, str] = {
 
 
 def waterfall(
-    ledger: Ledger, *, causes: Sequence[TermCauses] = (), with_notes: bool = True
+    ledger: Ledger, *, causes: Sequence[TermCauses] = (), analysis: Analysis | None = None
 ) -> Iterator[RenderableType]:
-    """The waterfall, scaled to the longest bar, without terms that took no time. `causes`: shown below their terms."""
+    """The waterfall, scaled to the longest bar, without terms that took no time. `causes`: shown below their terms.
+
+    `analysis`: the same, for the notes; without it, there are none.
+    """
     mean = duration(mean_step_ns(ledger))
     head = Text("WHERE THE TIME WENT", style="bold")
     priced = "; rank-hours of all" if shows_costs(ledger["cost"]) else ""
@@ -68,8 +72,8 @@ def waterfall(
     clock = " on the GPUs' clocks" if ledger["clock"] == LedgerClock.DEVICE else ""
     yield head.append(f"  mean step {mean} over {_source(ledger)}{clock}{priced}", style="not bold dim")
     yield bars(ledger, causes=causes)
-    if with_notes:
-        yield indented(notes(ledger))
+    if analysis is not None:
+        yield indented(notes(ledger, analysis))
 
 
 def _source(ledger: Ledger) -> str:
@@ -133,13 +137,13 @@ def _costs(cost: Cost, term: str | None) -> Iterator[str]:
         yield money(cost["wall_money"] if term is None else cost["money"][term], cost["currency"])
 
 
-def on_device(stalls: list[DeviceStall], *, rank_steps: int, reason: str | None) -> str:
+def on_device(stalls: Sequence[DeviceStall], *, rank_steps: int, reason: str | None) -> str:
     """Stalls that the GPUs measured. The ledger's exposed communication is measured on the host, with a `reason`."""
     host = "the terms are measured on the host, which queues work ahead of its GPUs"
     host += "" if reason is None else f", because {reason}"
     if not stalls:
         return f"{host}; no stall of the GPUs' compute streams for communication was recorded"
-    each = [f"{stall['axis']} {duration(stall['total_ns'] / rank_steps)} ({share(stall['ratio'])})" for stall in stalls]
+    each = [f"{stall.axis} {duration(stall.total_ns / rank_steps)} ({share(stall.ratio)})" for stall in stalls]
     return f"{host}; the GPUs' compute streams stalled for communication, per step: {', '.join(each)}"
 
 
@@ -147,7 +151,7 @@ def run_ahead(ahead: RunAhead) -> str:
     """How far the hosts queue work ahead, and what the terms contain because marks measured them."""
     return (
         f"measured by marks on the GPUs' streams, so idle time within a phase is part of the phase; the hosts run "
-        f"{duration(ahead['median_ns'])} ahead (median); after phases with {share(ahead['empty_ratio'])} of step time "
+        f"{duration(ahead.median_ns)} ahead (median); after phases with {share(ahead.empty_ratio)} of step time "
         "the GPUs had nothing to do"
     )
 
@@ -158,30 +162,28 @@ def hidden_waits(waits: Mapping[str, int], *, rank_steps: int) -> str:
     return f"hidden by the GPUs' work, so in no term, per step: {each}"
 
 
-def not_visible(ledger: Ledger) -> str:
+def not_visible(ledger: Ledger, ahead: RunAhead | None) -> str:
     """The terms that no rank measured; empty if all were measured."""
     unseen = [term for term, ns in ledger["terms"].items() if ns is None]
     by_launches = ledger["clock"] == LedgerClock.DEVICE and "launch_gap" not in unseen
     within = "launch_gap" if by_launches else "unattributed"
-    if ledger["run_ahead"] is not None:
+    if ahead is not None:
         within = "a phase, launch_gap or unattributed"
     return f"not measured, so part of {within}: {', '.join(unseen)}" if unseen else ""
 
 
-def notes(ledger: Ledger) -> Iterator[Text]:
+def notes(ledger: Ledger, analysis: Analysis) -> Iterator[Text]:
     """Lines below the waterfall: evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
         yield text(f"evaluation: {per_rank} per rank, outside the steps ({of_run} of the ranks' time)")
-    if ledger["device_stalls"] is not None:
-        yield text(
-            on_device(ledger["device_stalls"], rank_steps=ledger["rank_steps"], reason=ledger["host_clock_reason"])
-        )
-    if ledger["host_hidden_wait"]:
-        yield text(hidden_waits(ledger["host_hidden_wait"], rank_steps=ledger["rank_steps"]))
-    if ledger["run_ahead"] is not None:
-        yield text(run_ahead(ledger["run_ahead"]))
-    if unseen := not_visible(ledger):
+    if analysis.device_stalls is not None:
+        yield text(on_device(analysis.device_stalls, rank_steps=ledger["rank_steps"], reason=analysis.why_on_host))
+    if analysis.host_hidden_waits:
+        yield text(hidden_waits(analysis.host_hidden_waits, rank_steps=ledger["rank_steps"]))
+    if analysis.run_ahead is not None:
+        yield text(run_ahead(analysis.run_ahead))
+    if unseen := not_visible(ledger, analysis.run_ahead):
         yield text(unseen, style="dim")
     for part in ledger["ambiguous_waits"]:
         per_step, why = duration(part["ns"] / ledger["rank_steps"]), WHY[AmbiguousWait(part["reason"])]
