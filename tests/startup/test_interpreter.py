@@ -1,5 +1,6 @@
 """Python with the sitecustomize of `traincope run` keeps its path, its modules and its torch."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from traincope import startup
 from traincope.record.session.identity import this_host
+from traincope.record.session.options import OUT_VARIABLE
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes
 from traincope.topology import Host
 
@@ -199,3 +201,32 @@ def test_files_next_to_the_script_hide_no_module_of_the_interpreter_from_the_rec
 
 def test_what_a_signal_handler_raises_during_the_import_passes(tmp_path: Path) -> None:
     assert python(RAISES, INTERPRETER, notes=tmp_path / "notes").stdout == "of the training\n"
+
+
+FAILS = """
+import os, subprocess, sys
+if sys.argv[1:] == ["child"]:
+    raise ValueError("of a process that the rank starts")
+subprocess.run([sys.executable, sys.argv[0], "child"])
+raise OSError("no tokenizer")
+"""
+
+
+def test_a_rank_of_a_launcher_that_fails_before_it_trains_is_recorded(tmp_path: Path) -> None:
+    """The processes that it starts, which have its variables, are not; nor is a launcher with the RANK of its node."""
+    script = tmp_path / "train.py"
+    script.write_text(FAILS)
+    shown = {}
+    for name, rank in {"bare": {}, "launcher": {"RANK": "3"}, "rank": {"RANK": "3", "LOCAL_RANK": "3"}}.items():
+        notes = tmp_path / f"notes-{name}"
+        notes.touch()
+        places = {"PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes), OUT_VARIABLE: str(tmp_path / name)}
+        environment = {**os.environ, **rank, **({} if name == "bare" else places)}
+        ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=150, env=environment)
+        assert ended.returncode == 1
+        shown[name] = ended.stderr
+    assert shown["launcher"] == shown["rank"] == shown["bare"]
+    (card,) = tmp_path.rglob("rank.json")
+    assert card.parent == tmp_path / "rank" / "attempt-000" / "rank-00003"
+    assert json.loads(card.read_text())["ending"] == "OSError"
+    assert json.loads((tmp_path / "rank" / "run.json").read_text())["id"] == "rank"

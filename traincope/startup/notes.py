@@ -15,7 +15,7 @@ from traincope.store.job.launcher import NOTES_VARIABLE
 from traincope.topology import Host
 
 ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
-"""`interpreter/traincope_watch.py` sets it in a process that records, for those that it starts."""
+"""`interpreter/traincope_watch.py` sets it in a process that is a rank, or records, for those that it starts."""
 
 
 class Note(StrEnum):

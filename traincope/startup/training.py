@@ -76,23 +76,27 @@ class AutomaticRun(Run):
 
 
 @guard
-def begin(after_first_step: Callable[[], None]) -> None:
-    """Record until the end of the process, unless the script already records, or no command waits for the records."""
+def begin(after_first_step: Callable[[], None]) -> Callable[[BaseException | None], None] | None:
+    """Record until the end of the process, unless the script already records, or no command waits for the records.
+
+    Returns what ends the recording, which happens once.
+    """
     inject_requested()
     if NOTES_VARIABLE not in os.environ:
-        return
+        return None
     script_run = active_run()
     if script_run is not None:
         write_note(Note.OWN_RUN, script_run.directory or "")
-        return
+        return None
     run = AutomaticRun()
     run.__enter__()
     run.after_first_step(after_first_step)
-    _end_with_the_process(run)
+    end = _end_with_the_process(run)
     write_note(Note.TRAINS)
+    return end
 
 
-def _end_with_the_process(run: Run) -> None:
+def _end_with_the_process(run: Run) -> Callable[[BaseException | None], None]:
     """End the run at an uncaught error or at exit.
 
     An error ends it at once, because a thread that the interpreter joins later may never end.
@@ -112,6 +116,7 @@ def _end_with_the_process(run: Run) -> None:
     else:
         # multiprocessing catches exceptions of its children, and ends a forked child without `atexit`.
         Finalize(None, lambda: end(sys.exc_info()[1]), exitpriority=0)
+    return end
 
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]

@@ -127,6 +127,16 @@ def test_nothing_is_advised_that_the_messages_do_not_show(
     assert "unit" not in finding.evidence
 
 
+def test_an_optimizer_that_evaluates_a_closure_needs_each_reduction() -> None:
+    """L-BFGS runs forward and backward inside its step."""
+    calls: dict[tuple[Phase, int], list[Call]] = {(Phase.BACKWARD, at): [GRADIENTS] for at in range(4)}
+    rows = [row for number in range(4) for row in one_step(number, calls)]
+    updates = [phase(Phase.OPTIMIZER, 100 * MS * at, 100 * MS * at + 70 * MS, at=at) for at in range(4)]
+    found = analyze(timeline(*(rank(at, *rows, *updates, groups=[group("dp", 0, 1)]) for at in (0, 1))))
+    assert "the gradients are sent as fp32" in transfer(found).evidence
+    assert not [finding for finding in found.verdict if "no_sync" in finding.advice]
+
+
 def test_buffers_that_ddp_broadcasts_are_compared_with_the_gradients() -> None:
     finding = transfer(analysed({BACKWARD: [("all_reduce", MIB, FLOAT32)]}, buffers=24 * MIB))
     expected = "DDP broadcasts its buffers before every forward, 24.0 MiB per step, next to 1.0 MiB of gradients"

@@ -424,7 +424,7 @@ class Recorder:
         place, identity = self.place, self.identity
         return {
             "version": FORMAT_VERSION,
-            "id": place.name if place is not None else identity.run_id or "not known yet",
+            "id": place.name if place is not None else self._rendezvous.given_name() or "not known yet",
             "launch_id": identity.run_id,
             "world_size": self.world_size,
             "mesh": self.mesh,

@@ -121,13 +121,13 @@ class Rendezvous:
         """Return the place from the environment alone, without the other ranks: the last resort."""
         rank, world_size = process_group_rank() or (self._identity.rank or 0, self._identity.world_size)
         run_id = self._run_id()
-        name = self._given_name() or self._name_of_launch() or (self._new_name() if world_size == 1 else run_id)
+        name = self.given_name() or self._name_of_launch() or (self._new_name() if world_size == 1 else run_id)
         return self._claim(rank, world_size, run_id, name, self._identity.restarts)
 
     def _run_id(self) -> str:
         return self._identity.run_id or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
 
-    def _given_name(self) -> str | None:
+    def given_name(self) -> str | None:
         """Return the declared name, or that of the given run directory, or that of the launcher's job."""
         if self._identity.is_declared or self._out is None:
             return self._identity.name
@@ -155,7 +155,7 @@ class Rendezvous:
         """Choose for all ranks, as rank 0: the first attempt that has no directory."""
         run_id = self._run_id()
         of_launch = self._name_of_launch() if self._identity.restarts else None
-        name = self._given_name() or of_launch or self._new_name()
+        name = self.given_name() or of_launch or self._new_name()
         run = self._out or self._root / name
         attempt = self._identity.restarts
         places = [place for place in (run, self._named_run(name)) if place is not None]

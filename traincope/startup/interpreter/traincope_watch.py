@@ -76,10 +76,11 @@ def _this_host() -> str:
 
 
 ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
-"""Process id and state of a process that records, for the processes that it starts."""
-TRAINS, PREPARES = "trains", "prepares"
-"""A process that records trains from its first process group or step on. Before that, it may only prepare a model for
-the ranks that it starts."""
+"""Process id and state of a process that is a rank, or records, for the processes that it starts."""
+STARTS, PREPARES, TRAINS = "starts", "prepares", "trains"
+"""The first process of a launcher's rank starts. A process that records trains from its first process group or step on.
+Before that, it may only prepare a model for the ranks that it starts.
+"""
 
 
 class _Training:
@@ -92,6 +93,8 @@ class _Training:
     def __init__(self) -> None:
         self._pid = 0
         """The process that began. A forked child is another process."""
+        self._end: Callable[[BaseException | None], None] | None = None
+        """Ends its recording."""
 
     def begin(self, *, has_group: bool) -> bool:
         """Begin if this process is a rank. Returns whether that is decided."""
@@ -111,14 +114,40 @@ class _Training:
             _note("no-traincope", sys.executable or "")
             return True
         self._mark(TRAINS if has_group else PREPARES)
-        begin(lambda: self._mark(TRAINS))
+        self._end = begin(lambda: self._mark(TRAINS))
         return True
+
+    def fail(self, error: BaseException) -> None:
+        """Record a rank of a launcher that an error ends before it trains: the others may wait for it.
+
+        Processes that a rank starts inherit its variables, so only the first one is known to be it.
+        """
+        if self._pid != os.getpid() and os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}":
+            self.begin(has_group=False)
+            if self._end is not None:
+                self._end(error)
 
     def _mark(self, state: str) -> None:
         os.environ[ABOVE_VARIABLE] = f"{self._pid} {state}"
 
 
-def _import_recorder() -> "Callable[[Callable[[], None]], None] | None":
+def _watch_errors() -> None:
+    """Record the error that ends a rank. A launcher itself may have its node's RANK, but no LOCAL_RANK."""
+    if "RANK" not in os.environ or "LOCAL_RANK" not in os.environ or _state_above():
+        return
+    os.environ[ABOVE_VARIABLE] = f"{os.getpid()} {STARTS}"
+    previous = sys.excepthook
+
+    def excepthook(kind: "type[BaseException]", error: BaseException, traceback: "Any") -> None:
+        try:
+            _training.fail(error)
+        finally:
+            previous(kind, error, traceback)
+
+    sys.excepthook = excepthook
+
+
+def _import_recorder() -> "Callable[[Callable[[], None]], Callable[[BaseException | None], None] | None] | None":
     """Import what begins the recording; None if this interpreter has no traincope, or cannot import it.
 
     The training may have imported a module of its own under a name of the standard library. What it raises itself
@@ -257,6 +286,7 @@ def watch() -> None:
     if os.environ.get("TRAINCOPE", "").lower() in ("off", "0"):
         return
     _watch_children()
+    _watch_errors()
     actions = {
         "torch.distributed.distributed_c10d": _watch_process_groups,
         "torch.optim.optimizer": _watch_optimizers,

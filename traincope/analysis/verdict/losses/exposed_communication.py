@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.analysis.communication.call_sites import Messages
@@ -16,7 +18,7 @@ from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind,
 from traincope.analysis.verdict.losses.hot_experts import HotAxis
 from traincope.analysis.verdict.losses.object_collectives import object_collectives, without_objects
 from traincope.analysis.verdict.losses.sent_messages import Purpose, Sent, sent_on
-from traincope.events import Phase
+from traincope.events import Kind, Phase
 from traincope.timeline import LedgerClock, Timeline
 from traincope.timeline.device.collectives import UNKNOWN_AXIS
 from traincope.topology import PIPELINE_AXIS
@@ -62,7 +64,7 @@ def exposed_findings(
     objects = object_collectives(ledger, messages, prices, blamed=blamed)
     if objects.finding is not None:
         yield sum(objects.shares.values()), objects.finding
-    products = _products(timeline)
+    products, closures = _products(timeline), _has_closures(timeline)
     ambiguous_waits = ledger.ambiguous_waits()
     waits = sum(ledger.share(term) or 0.0 for term in ledger.order if term.startswith("exposed_wait["))
     rest = max(1 - reported / waits, 0.0) if waits else 1.0
@@ -74,7 +76,7 @@ def exposed_findings(
             continue
         kept = of_objects / whole
         others = tuple(each for each in messages if not objects.shares or each.phase is not Phase.OBJECTS)
-        sent = sent_on(axis, others, rank_steps=ledger.rank_steps, products=products)
+        sent = sent_on(axis, others, rank_steps=ledger.rank_steps, products=products, closures=closures)
         if family == "exposed_wait":
             if axis not in blamed and rest * share >= MIN_SHARE:
                 found = _wait_finding(axis, rest * share, stragglers, sent, others=reported > 0)
@@ -93,6 +95,23 @@ def exposed_findings(
                 rows = comm if term not in objects.shares else without_objects(comm, others)
                 found = _transfer_finding(axis, certain, rows, sent, is_alone=is_alone, unsplit=share - certain)
                 yield certain, priced(found, gain, shown=found.avoidable)
+
+
+def _has_closures(timeline: Timeline) -> bool:
+    """Return whether most backwards run inside the optimizer's step, which evaluates a closure, as L-BFGS does.
+
+    The first rank with backwards shows it: all ranks have one optimizer.
+    """
+    for rank in timeline.ranks:
+        phases = rank.closed(rank.of_kind(Kind.PHASE))
+        backwards = phases["start_ns"][phases["phase"] == Phase.BACKWARD]
+        if len(backwards):
+            updates = phases[phases["phase"] == Phase.OPTIMIZER]
+            updates = updates[np.argsort(updates["start_ns"])]
+            last_end = np.maximum.accumulate(np.append(0, updates["end_ns"]))
+            inside = last_end[np.searchsorted(updates["start_ns"], backwards, side="right")] > backwards
+            return 2 * int(inside.sum()) > len(backwards)
+    return False
 
 
 def _products(timeline: Timeline) -> tuple[str, ...]:

@@ -63,11 +63,17 @@ class Sent:
 
 
 def sent_on(
-    axis: str, messages: Sequence[Messages], *, rank_steps: int, products: Collection[str] = ()
+    axis: str,
+    messages: Sequence[Messages],
+    *,
+    rank_steps: int,
+    products: Collection[str] = (),
+    closures: bool = False,
 ) -> tuple[Sent, ...]:
     """Messages of an axis by purpose, those with the most exposed transfer first.
 
-    `rank_steps`: steps in their sums. `products`: dtype of most of the counted FLOPs, or nothing.
+    `rank_steps`: steps in their sums. `products`: dtype of most of the counted FLOPs, or nothing. `closures`: the
+    optimizer evaluates the model itself, and needs the reduced gradients each time.
     """
     by_purpose: dict[Purpose, list[Messages]] = defaultdict(list)
     for each in messages:
@@ -75,7 +81,7 @@ def sent_on(
             by_purpose[_purpose(each)].append(each)
     found = []
     for purpose, rows in by_purpose.items():
-        what, advice, avoidable = _described(purpose, by_purpose, rank_steps, products)
+        what, advice, avoidable = _described(purpose, by_purpose, rank_steps, products, closures=closures)
         waits = sum(row.wait_ns for row in rows)
         exposed = sum(row.exposed_ns for row in rows)
         found.append(
@@ -108,7 +114,12 @@ NOTHING: Described = ("", "", False)
 
 
 def _described(
-    purpose: Purpose, sent: dict[Purpose, list[Messages]], rank_steps: int, products: Collection[str]
+    purpose: Purpose,
+    sent: dict[Purpose, list[Messages]],
+    rank_steps: int,
+    products: Collection[str],
+    *,
+    closures: bool,
 ) -> Described:
     rows = sent[purpose]
     if purpose is Purpose.BUFFERS:
@@ -117,7 +128,7 @@ def _described(
         return _shards(rows, rank_steps, products)
     if purpose is Purpose.GRADIENTS:
         small = any(_is_many(_Pass.of(row)) for row in sent.get(Purpose.FORWARD, []))
-        return _gradients(rows, rank_steps, products, mixed=small)
+        return _gradients(rows, rank_steps, products, mixed=small, closures=closures)
     if purpose is Purpose.FORWARD:
         return _in_forward(rows)
     return _outside(rows, rank_steps) if purpose is Purpose.OUTSIDE else NOTHING
@@ -172,9 +183,11 @@ def _buffers(rows: Sequence[Messages], gradient_bytes: float, rank_steps: int) -
     )
 
 
-def _gradients(rows: Sequence[Messages], rank_steps: int, products: Collection[str], *, mixed: bool) -> Described:
+def _gradients(
+    rows: Sequence[Messages], rank_steps: int, products: Collection[str], *, mixed: bool, closures: bool
+) -> Described:
     """`mixed`: other small messages of the backward, as those of SyncBatchNorm, are among them."""
-    repeated, of_pass = _repeated(rows, rank_steps), _Pass.of(*rows)
+    repeated, of_pass = None if closures else _repeated(rows, rank_steps), _Pass.of(*rows)
     if repeated:
         return repeated
     usual = 2 + of_pass.num_bytes / BUCKET_BYTES
