@@ -40,6 +40,8 @@ TRAINING = (*CLI, "train", str(ROOT / "examples" / "demo.toml"), *(f"--set={valu
 LIVE = (*CLI, "live", "--no-browser", "--port", "0")
 LIVE_STEP = re.compile(r"^([3-9]\d|\d{3,})$")
 """The picture of a running job is taken from step 30 on: its curves then have a shape."""
+JUDGED = re.compile(r"^judged .* ago$")
+"""Words next to the verdict so far."""
 
 
 def main() -> None:
@@ -109,6 +111,7 @@ def _live(browser: Browser, address: str) -> None:
     expect(page.locator("main .js-plotly-plot")).to_have_count(3, timeout=PATIENCE_MS)
     steps = page.locator("tr:has(td:text-is('alive')) td:nth-child(3)")
     expect(steps.first).to_have_text(LIVE_STEP, timeout=PATIENCE_MS)
+    expect(page.get_by_text(JUDGED)).to_be_visible(timeout=PATIENCE_MS)
     page.screenshot(path=OUT / "live.png")
 
 

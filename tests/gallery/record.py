@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from traincope.analysis import FaultKind, FindingKind
 from traincope.events import RECORD_BYTES
+from traincope.store.job.hang_notices import read_notices
 from traincope.store.layout import SEGMENT
 from traincope.store.segments.segments import HEADER_BYTES
 
@@ -38,6 +41,8 @@ class Exhibit:
     ranks: tuple[int, ...]
     words: str
     """Words in the evidence of the finding, or in the entry of FAULTS."""
+    stands_still: bool = False
+    """The job would stand still for ever. It gets SIGTERM once its agent has announced that."""
 
 
 EXHIBITS = (
@@ -92,6 +97,7 @@ EXHIBITS = (
         first_fault=FaultKind.STALL,
         ranks=(1,),
         words="checkpoint",
+        stands_still=True,
     ),
 )
 
@@ -108,7 +114,15 @@ def record(exhibit: Exhibit, target: Path) -> None:
         config = ("train", str(ROOT / "examples" / "ddp.toml"), *options)
         environment = {**os.environ, "TRAINCOPE_BUDGET": "none", "OMP_NUM_THREADS": "1"}
         fault = ("--fault", exhibit.fault, "--on-hang", "exit")
-        subprocess.run([*traincope, *config, *fault, "--out", str(run)], env=environment, check=False, timeout=500)
+        command = [*traincope, *config, *fault, "--out", str(run)]
+        with subprocess.Popen(command, env=environment) as training:
+            if exhibit.stands_still:
+                while not read_notices(run):
+                    time.sleep(1)
+                training.terminate()
+            training.wait(timeout=500)
+        while _is_named(run):  # torchrun and agents outlive their command
+            time.sleep(1)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(run, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
         for path in target.rglob("*"):
@@ -121,6 +135,15 @@ def record(exhibit: Exhibit, target: Path) -> None:
         [*traincope, "report", str(target), "--format", "json", "-o", str(target / "expected.json")], check=True
     )
     (target / "MADE_BY").write_text(f"make sample-runs (traincope train --fault {exhibit.fault}, by tests/gallery)\n")
+
+
+def _is_named(run: Path) -> bool:
+    """True while the command line of some process has the run's path."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(run).encode() in (process / "cmdline").read_bytes():
+                return True
+    return False
 
 
 def _trim(segment: Path) -> None:

@@ -31,7 +31,7 @@ def compile_library(out: Path) -> None:
 
 def compile_decoder(out: Path) -> None:
     """Compile the decoder of traces. Raises as `compile_library`."""
-    compile_sources(DECODER_SOURCES / "decoder.cpp", out, "-shared", "-fvisibility=hidden", "-s")
+    compile_sources(DECODER_SOURCES / "decoder.cpp", out, "-O3", "-shared", "-fvisibility=hidden", "-s")
 
 
 def compile_with_torch(source: Path, out: Path, *options: str) -> None:

@@ -22,7 +22,7 @@ from traincope.arrays import Bools, Ints
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action, Times
 from traincope.plan.pipeline.bubble import bubble_ratio
 from traincope.plan.pipeline.orders import Shape
-from traincope.plan.pipeline.schedule import Key, Ns, TimedAction, Timetable
+from traincope.plan.pipeline.schedule import MAX_RANKS, Key, Ns, TimedAction, Timetable
 from traincope.timeline import Instances
 from traincope.timeline.device.collectives import SEND_RECV
 from traincope.timeline.intervals.medians import medians
@@ -67,8 +67,8 @@ class StageBubble:
         return (self.schedule_ns + self.imbalance_ns + self.jitter_ns) / self.wall_ns if self.wall_ns else 0.0
 
 
-MAX_RANKS, MAX_ACTIONS = 16, 256
-"""Largest timetable in the document: ranks, and actions per rank. No drawing has room for a larger one."""
+MAX_ACTIONS = 256
+"""Most actions of a rank in the rows of a timetable. No drawing has room for more."""
 KINDS = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
 
 

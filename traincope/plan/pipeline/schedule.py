@@ -35,6 +35,9 @@ DIGITS = 6
 MAX_TICKS = 2.0**62
 """Largest number of ticks that int64 holds."""
 
+MAX_RANKS = 16
+"""Most ranks of a timetable that is drawn."""
+
 
 class PlannedAction(NamedTuple):
     """An action in an executable order of all actions."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from traincope.analysis.pipeline.bubble import MAX_RANKS
 from traincope.lines import INDENT, indented
 from traincope.palette import ACTIONS
 from traincope.plan.pipeline.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Action
-from traincope.plan.pipeline.schedule import TimedAction, Timetable
+from traincope.plan.pipeline.schedule import MAX_RANKS, TimedAction, Timetable
 from traincope.units import share
 
 IDLE, ASCII_IDLE = "·", "."
