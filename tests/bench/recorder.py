@@ -66,7 +66,8 @@ def main() -> None:
             *(row for native in natives for row in _collective(directory, native)),
             *(_wait(directory, native) for native in natives),
             *(row for native in natives for row in _cold_collective(directory, native)),
-            _light_step(directory),
+            _step(directory, native=False),
+            *(_step(directory, native=True) for native in natives if native),
             _light_training(directory),
         ]
         rows = [*hooks, _record_function(), _opentelemetry_span()]
@@ -185,10 +186,11 @@ def _cold_collective(directory: str, native: bool) -> Iterator[Row]:
         )
 
 
-def _light_step(directory: str) -> Row:
-    """A step between windows with a forward, a backward, an optimizer's step and `zero_grad`, in cold caches.
+def _step(directory: str, *, native: bool) -> Row:
+    """A step with a forward, a backward, an optimizer's step and `zero_grad`, in cold caches.
 
-    The modules and the optimizer do nothing, so the difference is the hooks'.
+    It is one between windows, or one with detail by the native recorder. The modules and the optimizer do nothing, so
+    the difference is the hooks'.
     """
     model, optimizer = nn.Identity(), _Idle([nn.Parameter(torch.ones(1))], lr=0.1)
     numbers, empty_caches = torch.ones(1, requires_grad=True), _matrix_product()
@@ -206,9 +208,13 @@ def _light_step(directory: str) -> Row:
     bare, hooked = [], []
     for round_number in range(COLD_ROUNDS):
         bare.append([step() for _ in range(COLD_CALLS)])
-        with traincope.run(Path(directory) / f"light-{round_number}", level=0):
+        name = f"step-{round_number}"
+        with _run(directory, name, native) if native else traincope.run(Path(directory) / name, level=0):
+            if native:
+                _all_reduce(torch.ones(1)).wait()  # native code knows the thread from now on
             hooked.append([step() for _ in range(COLD_CALLS)])
-    return _cold_row("step between windows, cold", bare, hooked, budget_us=50.0)
+    what = "step with detail, cold, native" if native else "step between windows, cold"
+    return _cold_row(what, bare, hooked, budget_us=None if native else 50.0)
 
 
 def _light_training(directory: str) -> Row:

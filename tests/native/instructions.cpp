@@ -56,7 +56,7 @@ void describe_all_reduce() {
 
 void give_room(char* memory) {
   traincope_retire(0);
-  traincope_begin_segment(0, memory, 0, kRoom);
+  traincope_begin_segment(0, memory, 0, kRoom, nullptr);
   traincope_bind(0);
 }
 

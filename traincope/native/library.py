@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object
 from enum import IntEnum
 from pathlib import Path
+from typing import Any, cast
 
 MAX_OPERATIONS = 32
 MAX_PLACES = 64
@@ -41,7 +42,7 @@ class PlacesLibrary:
         """Raises OSError if it cannot be loaded, AttributeError if it is another library."""
         self.path = path
         self._keeping, self._releasing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
-        self.begin_segment = self._function("begin_segment", c_void_p, c_int, c_void_p, c_int64, c_int64)
+        self.begin_segment = self._function("begin_segment", c_void_p, c_int, c_void_p, c_int64, c_int64, py_object)
         self.next_offset = self._function("next_offset", c_int64, c_int)
         self.retire = self._function("retire", c_int64, c_int)
         self.release_segment = self._function("release_segment", c_bool, c_void_p)
@@ -87,3 +88,11 @@ class Library(PlacesLibrary):
         self.end_wait = function("end_wait", None, c_int64)
         self.end_raised = function("end_raised", None, c_int64)
         self.end_reducer = function("end_reducer", c_int, c_bool, c_bool, c_bool)
+        self.begin_phase = self._callable()
+
+    def _callable(self) -> Callable[..., Any]:
+        """The function of `dispatch/callables.h`. Raises OSError if the library cannot make it."""
+        try:
+            return cast("Callable[..., Any]", self._function("callable", py_object)())
+        except ValueError as error:  # a null pointer
+            raise OSError("it does not see Python's functions") from error

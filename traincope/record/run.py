@@ -20,7 +20,7 @@ from traincope.record.compute.logged_values import Scalars
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.instrumentation.asynchronous import is_asynchronous
-from traincope.record.instrumentation.guard import guard, meter, trial_ns
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter, trial_ns
 from traincope.record.probes import Probes
 from traincope.record.process.flight import write_last
 from traincope.record.segments.slots import Slot
@@ -150,7 +150,7 @@ class Run:
     def step(self) -> None:
         """Mark the boundary between two training steps, once per iteration (at its end or at its start)."""
         if self._recorder is not None:
-            _mark_step(self._recorder)
+            _mark(self._recorder)
 
     def log(self, /, **values: Any) -> None:
         """Put numbers of this step on the timeline: `run.log(loss=loss, grad_norm=norm)`.
@@ -488,11 +488,13 @@ def _begin_job_wait(recorder: Recorder, role: str) -> Slot | None:
     return recorder.threads.writer.begin_phase(JOB_WAIT, recorder.names.intern(str(role)))
 
 
-@guard
 def _mark_step(recorder: Recorder) -> None:
     if recorder.active:
         recorder.steps.mark()
         recorder.tick()
+
+
+_mark = guard(_mark_step, every=SAMPLING_INTERVAL)
 
 
 @guard

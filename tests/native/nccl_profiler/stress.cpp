@@ -19,7 +19,7 @@ extern "C" {
 extern Profiler<InitV3, DescriptorV3> ncclProfiler_v3;
 extern Profiler<InitV4, DescriptorV4> ncclProfiler_v4;
 extern Profiler<InitV5, DescriptorV5> ncclProfiler_v6;
-void* traincope_begin_segment(int, void*, int64_t, int64_t);
+void* traincope_begin_segment(int, void*, int64_t, int64_t, void*);
 }
 
 namespace {
@@ -62,7 +62,7 @@ void roll() {
   };
   while (!over) {
     auto* memory = static_cast<char*>(std::calloc(1, kBytes));
-    auto* segment = static_cast<Segment*>(traincope_begin_segment(kPlace, memory, 0, kBytes));
+    auto* segment = static_cast<Segment*>(traincope_begin_segment(kPlace, memory, 0, kBytes, nullptr));
     while (!over && 2 * (places[kPlace].next.load() & kOffsets) < kBytes) std::this_thread::yield();
     retire(places[kPlace]);
     retired.emplace_back(segment, memory);

@@ -41,9 +41,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     stream = Stream()
 
     def fetch(self: Scalars, number: int, value: Any, *, at_ns: int) -> None:
-        self._copies.append(
-            logged_values._Copy(number, self._recorder.shared.step, at_ns, float(value), stream.arrival())
-        )
+        self._follow(logged_values._Copy(number, self._recorder.shared.step, at_ns, float(value), stream.arrival()))
 
     monkeypatch.setattr(Scalars, "_fetch", fetch)
     monkeypatch.setattr(logged_values, "_is_capturing", lambda: False)

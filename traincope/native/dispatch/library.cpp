@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "callables.h"
 #include "kernels.h"
 
 namespace {
@@ -121,13 +122,18 @@ EXPORT void traincope_take_latest() {
 
 EXPORT void traincope_thread_ended(int number) { drop_latest(places[number]); }
 
+// `begin_phase` as a function of Python's. Null if Python's functions are not visible.
+EXPORT PyObject* traincope_callable() {
+  return PyCFunction_NewEx == nullptr ? nullptr : PyCFunction_NewEx(&begin_phase_definition, nullptr, nullptr);
+}
+
 EXPORT void traincope_bind(int number) {
   bound_place = number;
   bound_run = run_number.load();
 }
 
-EXPORT void* traincope_begin_segment(int number, void* base, int64_t offset, int64_t limit) {
-  return begin_segment(number, static_cast<char*>(base), offset, limit);
+EXPORT void* traincope_begin_segment(int number, void* base, int64_t offset, int64_t limit, void* words) {
+  return begin_segment(number, static_cast<char*>(base), offset, limit, words);
 }
 
 EXPORT int64_t traincope_next_offset(int number) { return places[number].next.load() & kOffsets; }

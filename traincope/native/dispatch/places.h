@@ -17,6 +17,7 @@ struct Segment {
   char* base;
   int64_t limit;
   int place;
+  void* words;  // Python's object for its memory, while it is a place's current one
   std::atomic<int32_t> open{0};
 };
 
@@ -84,9 +85,9 @@ inline void close_record(Record* record, Segment* segment, int64_t end_ns) {
 inline int64_t reserve(Place& place) { return place.next.fetch_add(sizeof(Record)) & kOffsets; }
 
 // The caller is the writer's only one: it holds Python's lock.
-inline Segment* begin_segment(int number, char* base, int64_t offset, int64_t limit) {
+inline Segment* begin_segment(int number, char* base, int64_t offset, int64_t limit, void* words = nullptr) {
   Place& place = places[number];
-  auto* segment = new Segment{base, limit, number};
+  auto* segment = new Segment{base, limit, number, words};
   const int64_t epoch = ((place.next.load() >> kEpochShift) + 1) & 0xFFFF;
   place.segments[epoch % kSegmentsAhead].store(segment, std::memory_order_release);
   place.next.store((epoch << kEpochShift) + offset);

@@ -9,7 +9,7 @@ namespace traincope {
 
 constexpr int64_t kOpen = -1;
 constexpr int32_t kNoPeer = -1;
-constexpr uint8_t kCollective = 4, kStall = 5;
+constexpr uint8_t kPhase = 2, kCollective = 4, kStall = 5;
 constexpr uint16_t kAsync = 1, kDoneBeforeWait = 2, kRaised = 4, kPointToPoint = 32;
 constexpr int kElementShift = 13;
 
@@ -40,7 +40,8 @@ inline int64_t monotonic_ns() {
 }
 
 // The kind comes last: a record whose writing was cut short does not count.
-inline void write_open(Record* at, uint8_t kind, const Fields& fields, int32_t step, int64_t start_ns) {
+inline void write_open(
+    Record* at, uint8_t kind, const Fields& fields, int32_t step, int64_t start_ns, uint8_t phase = 0) {
   at->start_ns = start_ns;
   at->end_ns = kOpen;
   at->value = fields.value;
@@ -52,7 +53,7 @@ inline void write_open(Record* at, uint8_t kind, const Fields& fields, int32_t s
   at->tag = fields.tag;
   at->window = fields.window;
   at->flags = fields.flags;
-  at->phase = 0;
+  at->phase = phase;
   __atomic_store_n(&at->kind, kind, __ATOMIC_RELEASE);
 }
 

@@ -118,7 +118,7 @@ EXPORT void* traincope_shared() { return &shared; }
 
 EXPORT void* traincope_counts() { return &counts; }
 
-EXPORT void* traincope_begin_segment(int number, void* base, int64_t offset, int64_t limit) {
+EXPORT void* traincope_begin_segment(int number, void* base, int64_t offset, int64_t limit, void*) {
   Segment* segment = begin_segment(number, static_cast<char*>(base), offset, limit);
   write_tables();
   return segment;

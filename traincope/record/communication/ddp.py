@@ -10,6 +10,7 @@ Both end every collective that was still open: the last one at that time, the ot
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
@@ -20,7 +21,7 @@ from traincope.record.communication.pending import Issued
 from traincope.record.communication.waits import Waits
 from traincope.record.compute.phases import Phases
 from traincope.record.gpu.device import Event
-from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.instrumentation.torch_private import ddp_pre_forward
 from traincope.record.segments.slots import add_flag, end_at, is_open
@@ -38,6 +39,8 @@ class DistributedDataParallelStall:
         self._waits = waits
         self._phases = phases
         self._patches = Patches()
+        self._claimed: weakref.ref[Any] | None = None
+        """The group of the latest forward, whose collectives DDP's reducer waits for. None before the first one."""
         self._in_pre_forward = False
         self._pre_forward_began_ns = 0
         self._underway: list[Issued] = []
@@ -58,12 +61,16 @@ class DistributedDataParallelStall:
     def remove(self) -> None:
         self._patches.restore()
         self._underway.clear()
+        self._claimed = None
 
     def _pre_forward_begins(self, module: Any) -> None:
         self._in_pre_forward, self._pre_forward_began_ns = True, monotonic_ns()
         if self._collectives.native is not None:
             self._collectives.native.before_forward(True)
-        self._collectives.claim_for_reducer(module.process_group)
+        group = module.process_group
+        if self._claimed is None or self._claimed() is not group:
+            self._collectives.claim_for_reducer(group)
+            self._claimed = weakref.ref(group)
 
     def _around_pre_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the begin of DDP's forward.
@@ -72,14 +79,17 @@ class DistributedDataParallelStall:
         """
         from torch.compiler import is_compiling
 
-        recorder, begin, finish = self._recorder, guard(self._pre_forward_begins), guard(self._pre_forward_ended)
+        recorder = self._recorder
+        begin = guard(self._pre_forward_begins, every=SAMPLING_INTERVAL)
+        finish = guard(self._pre_forward_ended, every=SAMPLING_INTERVAL)
 
         @functools.wraps(original)
         def pre_forward(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(module, *args, **kwargs)
-            if recorder.detailed:
-                begin(module)
+            if not recorder.detailed:
+                return original(module, *args, **kwargs)
+            begin(module)
             try:
                 return original(module, *args, **kwargs)
             finally:
@@ -105,7 +115,8 @@ class DistributedDataParallelStall:
 
         A bucket that a Python comm hook waited for is closed already, and its stall is recorded.
         """
-        self._ended(until_first=False)
+        if self._claimed is not None:
+            self._ended(until_first=False)
 
     def _ended(self, *, until_first: bool) -> bool:
         """Write the stall of the collectives that are under way, from the first or the last one on. Returns whether

@@ -37,6 +37,7 @@ FOR_PLACE = 0
 FILE = "traincope/native/dispatch/library.cpp"
 """The place of our kernels, as torch reports it."""
 FILLS = {None: 0, Output.TENSOR: 1, Output.LIST: 2}
+IN_PRE_FORWARD = int(Cell.IN_PRE_FORWARD)
 AS_COLLECTIVE, AS_MESSAGE, NOT_COMPARABLE = range(3)
 
 _kept: list[Any] = []
@@ -115,7 +116,7 @@ class NativeKernels:
         if not self._library.install((ctypes.c_char_p * len(encoded))(*encoded), len(encoded)):
             self.remove()
             raise _Unavailable("torch refuses the native kernels")
-        self._recorder.is_native = True
+        self._recorder.is_native, self._recorder.begin_phase_natively = True, self._library.begin_phase
         self._recorder.between_blocks(self._count_drops)
 
     def remove(self) -> None:
@@ -124,7 +125,7 @@ class NativeKernels:
         if self._installed:
             self._installed = False
             self._library.remove()
-            self._recorder.is_native = False
+            self._recorder.is_native, self._recorder.begin_phase_natively = False, None
             self._count_drops()
         if _active is self:
             _active = None
@@ -173,7 +174,7 @@ class NativeKernels:
 
     def before_forward(self, inside: bool) -> None:
         """Note that DDP prepares a forward: it waits for its collectives until that is over."""
-        self._library.cells[Cell.IN_PRE_FORWARD] = inside
+        self._library.cells[IN_PRE_FORWARD] = inside
 
     def end_reducer(self, *, until_first: bool, unless_waited: bool) -> bool:
         """Write the stall of DDP's collectives that only C++ waited for. Returns whether there were any."""

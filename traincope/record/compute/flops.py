@@ -15,6 +15,7 @@ while another live thread calls modules. If one begins to in a counted step, our
 """
 
 import functools
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -183,10 +184,12 @@ class Flops:
         if self._uncountable is not None:
             self._set_state(self._uncountable)
 
-    def _between_steps(self) -> None:
-        """Look at the step that begins. In most of them nothing is to do."""
-        if self._uncountable is not None or is_due(self._active_recorder.shared.step):
+    def _between_steps(self) -> int:
+        """Look at the step that begins. Returns the next one to look at."""
+        step = self._active_recorder.shared.step
+        if self._uncountable is not None or is_due(step):
             self._decide()
+        return next(filter(is_due, itertools.count(step + 1)))
 
     def _start_or_stop(self) -> None:
         if self._on and self._uncountable is None:

@@ -37,7 +37,6 @@ class Scalars:
     def __init__(self, recorder: "Recorder") -> None:
         self._recorder = recorder
         self._copies: deque[_Copy] = deque()
-        recorder.between_steps(self.resolve)
 
     def log(self, name: str, value: Any) -> None:
         """Log a number, or a tensor of one element. Raises TypeError or ValueError for anything else."""
@@ -54,7 +53,7 @@ class Scalars:
                 self._write(number, float(local), step=self._recorder.shared.step, at_ns=now)
 
     def resolve(self) -> None:
-        """Write the values that have arrived, in order.
+        """Write the values that have arrived, in order. While some are under way it is called between steps.
 
         During a capture nothing is queried: that would break the capture.
         """
@@ -63,6 +62,10 @@ class Scalars:
         while self._copies and self._copies[0].arrived.query():
             copy = self._copies.popleft()
             self._write(copy.name, float(copy.memory), step=copy.step, at_ns=copy.at_ns)
+        if not self._copies:
+            self._recorder.remove_listener(self.resolve)
+            if self._copies:  # another thread has logged one meanwhile
+                self._recorder.between_steps(self.resolve)
 
     def finish(self) -> None:
         """Write the values that have arrived and count the rest: waiting for them would mean waiting for the device."""
@@ -85,7 +88,11 @@ class Scalars:
         memory.copy_(value.reshape(()), non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
-        self._copies.append(_Copy(number, self._recorder.shared.step, at_ns, memory, arrived))
+        self._follow(_Copy(number, self._recorder.shared.step, at_ns, memory, arrived))
+
+    def _follow(self, copy: _Copy) -> None:
+        self._copies.append(copy)
+        self._recorder.between_steps(self.resolve)
 
     def _write(self, number: int, value: float, *, step: int, at_ns: int) -> None:
         (bits,) = _words.unpack(_bits.pack(value))

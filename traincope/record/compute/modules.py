@@ -7,7 +7,8 @@ tensor would be missing where the training saves it, and torch would warn.
 """
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from traincope.events import Kind, Phase
@@ -49,6 +50,7 @@ class Modules:
 
         hide_from_compiler(begins, calls_too=True)
         self.begins, self.ended = begins, guard(self._end, every=SAMPLING_INTERVAL)
+        self._reached = guard(self._gradients_reached, every=SAMPLING_INTERVAL)
         self._phases.observe_modules(self)
         self._phases.after_backward(self._end_backward)
 
@@ -92,20 +94,13 @@ class Modules:
         with without_functions():
             tensor = first_tensor(result)
             if tensor is not None and tensor.requires_grad and tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._reached(number))
+                tensor.grad_fn.register_prehook(partial(self._reached, number))
 
-    def _reached(self, number: int) -> Callable[[Any], None]:
-        """Return a hook for the gradients of a block's output: its backward begins, and that of the next block has
-        ended.
-        """
-
-        @guard
-        def reached(_gradients: Any) -> None:
-            if self._recorder.detailed:
-                self._end_backward()
-                self._backward = self._recorder.writer().begin(Kind.SPAN, Phase.BACKWARD, number)
-
-        return reached
+    def _gradients_reached(self, number: int, _gradients: Any) -> None:
+        """Note the gradients of a block's output: its backward begins, and that of the next block has ended."""
+        if self._recorder.detailed:
+            self._end_backward()
+            self._backward = self._recorder.writer().begin(Kind.SPAN, Phase.BACKWARD, number)
 
     def _end_backward(self) -> None:
         if self._backward is not None:

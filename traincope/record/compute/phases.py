@@ -24,7 +24,7 @@ from traincope.record.instrumentation.torch_private import (
     is_plain_module_call,
     profiler_start,
 )
-from traincope.record.segments.slots import Slot, end, end_abandoned
+from traincope.record.segments.slots import Slot, end_abandoned
 from traincope.record.session.recorder import Recorder
 
 GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
@@ -43,23 +43,24 @@ NO_GRAPH_TASK = -1
 class _Caller:
     """A thread that calls modules. Its thread-local data hold it, so it goes with the thread."""
 
-    __slots__ = ("__weakref__", "is_known")
+    __slots__ = ("__weakref__", "backward", "forward", "is_known", "open")
 
     def __init__(self) -> None:
         self.is_known = False
         """True if it is in the set of callers, which costs more to ask."""
+        self.forward = 0
+        """Depth of calls of modules."""
+        self.backward = 0
+        """Depth of backward calls."""
+        self.open: dict[tuple[int, int], Slot] = {}
+        """Phase and name -> the open record. If an exception interrupted its hook, the next one closes it."""
 
 
-class _ThreadState(threading.local):
-    forward = 0
-    """Depth of calls of modules."""
-    backward = 0
-    """Depth of backward calls."""
+class _Thread(threading.local):
+    """Each look-up here costs as much as a function's call, so there is one attribute."""
 
     def __init__(self) -> None:
         self.caller = _Caller()
-        self.open: dict[tuple[int, int], Slot] = {}
-        """Phase and name -> the open record. If an exception interrupted its hook, the next one closes it."""
 
 
 class PhaseMarks(Protocol):
@@ -116,7 +117,7 @@ class Phases:
     def __init__(self) -> None:
         self._patches = Patches()
         self._handles: list[Any] = []
-        self._thread = _ThreadState()
+        self._thread = _Thread()
         self._graph_task: Callable[[], int] = lambda: NO_GRAPH_TASK
         self._open_optimizers: dict[int, Slot] = {}
         self._after_backward: list[Callable[[], None]] = []
@@ -126,7 +127,7 @@ class Phases:
         self.raised_in = Phase.NONE
         """The latest phase, if an exception left it; Phase.NONE if it ended well."""
         self.modules, self.optimizers = Used(), Used()
-        """Root modules that were called, and optimizers that stepped."""
+        """Root modules that were called; optimizers that stepped, each with the number of its name."""
         self.loaders = Used()
         """Iterators of DataLoaders that gave a batch."""
         self.module_calls: tuple[ModuleCalls, ...] = ()
@@ -140,23 +141,23 @@ class Phases:
     @property
     def in_backward(self) -> bool:
         """Return whether the calling thread is inside a backward call, or runs a part of another thread's backward."""
-        return self._thread.backward > 0 or self._graph_task() != NO_GRAPH_TASK
+        return self._thread.caller.backward > 0 or self._graph_task() != NO_GRAPH_TASK
 
     @property
     def in_forward(self) -> bool:
         """Return whether the calling thread is inside a module's call."""
-        return self._thread.forward > 0
+        return self._thread.caller.forward > 0
 
     @contextmanager
     def set_apart(self) -> Iterator[None]:
         """Let modules and backward calls on the calling thread pass: they are not the training's."""
-        thread = self._thread
-        forward, backward = thread.forward, thread.backward
-        thread.forward = thread.backward = 1
+        caller = self._thread.caller
+        forward, backward = caller.forward, caller.backward
+        caller.forward = caller.backward = 1
         try:
             yield
         finally:
-            thread.forward, thread.backward = forward, backward
+            caller.forward, caller.backward = forward, backward
 
     def others_call_modules(self) -> bool:
         """Return whether another live thread has called root modules.
@@ -198,11 +199,15 @@ class Phases:
 
     def begin(self, phase: int, name: int) -> Slot:
         """Begin a phase of the calling thread: its record, and its mark on the compute stream."""
-        opened = self._thread.open
-        abandoned = opened.get((phase, name))
+        opened, key = self._thread.caller.open, (phase, name)
+        abandoned = opened.get(key)
         if abandoned is not None:
             end_abandoned(abandoned, meter.interrupted_ns)
-        slot = opened[phase, name] = self._recorder.threads.writer.begin_phase(phase, name)
+        begin_natively, slot = self._recorder.begin_phase_natively, None
+        if begin_natively is not None:
+            slot = begin_natively(phase, name, opened, key)
+        if not slot:
+            slot = opened[key] = self._recorder.threads.writer.begin_phase(phase, name)
         if self.device is not None:
             self.device.begin_phase(slot, phase, name)
         return slot
@@ -211,8 +216,9 @@ class Phases:
         """End the phase that `begin` began."""
         if self.device is not None:
             self.device.end_phase(slot)
-        end(slot)
-        opened = self._thread.open
+        words, index = slot
+        words[index] = monotonic_ns()
+        opened = self._thread.caller.open
         for key, other in opened.items():
             if other is slot:
                 del opened[key]  # a record that is kept keeps its segment mapped
@@ -234,7 +240,7 @@ class Phases:
         self._after_backward.clear()
         self._after_phase.clear()
         self.module_calls, self.roots = (), None
-        self._thread.open.clear()
+        self._thread.caller.open.clear()
         for caller in tuple(self._callers):
             caller.is_known = False
         self._callers.clear()
@@ -263,7 +269,8 @@ class Phases:
             # `is_compiling` comes first: torch.compile would add guards for any condition before it.
             if is_compiling():
                 return original(self, *args, **kwargs)
-            is_root = not thread.forward and recorder.active
+            caller = thread.caller
+            is_root = not caller.forward and recorder.active
             if not (is_root or phases.module_calls):
                 if does_two_things and profile_function() is None:
                     compiled = self._compiled_call_impl
@@ -273,7 +280,7 @@ class Phases:
             try:
                 if is_root:
                     slot = begin(self)
-                    thread.forward = 1
+                    caller.forward = 1
                 observers = phases.module_calls  # read after `begin`, which may begin a counted step
                 for observer in observers:
                     begun.append(observer.begins(self, is_root))
@@ -286,7 +293,7 @@ class Phases:
                 return result
             finally:
                 if is_root:
-                    thread.forward = 0
+                    caller.forward = 0
                     if slot is None:  # an exception of the training may have come before the slot
                         meter.interrupted_ns = monotonic_ns()
                 try:
@@ -318,13 +325,13 @@ class Phases:
         self._patches.replace(owner, name, start)
 
     def _begin_forward(self, module: Any) -> Slot:
-        recorder, thread = self._recorder, self._thread
-        if thread.backward or self._graph_task() != NO_GRAPH_TASK:
+        recorder, caller = self._recorder, self._thread.caller
+        if caller.backward or self._graph_task() != NO_GRAPH_TASK:
             phase = RECOMPUTE
         else:
-            if not thread.caller.is_known:
-                thread.caller.is_known = True
-                self._callers.add(thread.caller)
+            if not caller.is_known:
+                caller.is_known = True
+                self._callers.add(caller)
             self.modules.add(module)
             if self._is_grad_enabled() or module.training:
                 phase = FORWARD
@@ -363,10 +370,13 @@ class Phases:
 
         @functools.wraps(original)
         def backward(outputs: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or thread.backward or not recorder.active:
+            if is_compiling() or not recorder.active:
                 return original(outputs, *args, **kwargs)
-            slot, outer, raised = begin(outputs), thread.forward, True
-            thread.backward, thread.forward = 1, 0
+            caller = thread.caller
+            if caller.backward:
+                return original(outputs, *args, **kwargs)
+            slot, outer, raised = begin(outputs), caller.forward, True
+            caller.backward, caller.forward = 1, 0
             try:
                 result = original(outputs, *args, **kwargs)
                 raised = False
@@ -375,7 +385,7 @@ class Phases:
                 try:
                     finish(slot, raised)
                 finally:
-                    thread.backward, thread.forward = 0, outer
+                    caller.backward, caller.forward = 0, outer
 
         return backward
 
@@ -455,23 +465,28 @@ class Phases:
         if recorder.active:
             if self.optimizer_steps is not None:
                 self.optimizer_steps.begins(optimizer)
-            recorder.steps.optimizer_steps()
-            self.optimizers.add(optimizer)
-            name = recorder.names.intern(type(optimizer).__name__)
+            name = self.optimizers.get(optimizer) or self._note_optimizer(optimizer)
             self._open_optimizers[id(optimizer)] = self.begin(OPTIMIZER, name)
             self.raised_in = Phase.OPTIMIZER  # torch calls no hook after a step that raises
+
+    def _note_optimizer(self, optimizer: Any) -> int:
+        """Note that the optimizer is used. Returns the number of its name."""
+        self._recorder.steps.optimizer_steps()
+        number = self._recorder.names.intern(type(optimizer).__name__)
+        self.optimizers.add(optimizer, number)
+        return number
 
     def _end_optimizer(self, optimizer: Any) -> None:
         slot = self._open_optimizers.pop(id(optimizer), None)
         if slot is not None:
-            self.raised_in = Phase.NONE
+            steps, self.raised_in = self._recorder.steps, Phase.NONE
             self.end(slot)
-            self._recorder.steps.optimizer_stepped(optimizer)
+            steps.optimizer_stepped(optimizer)
             if self._after_phase:
                 self._ended(Phase.OPTIMIZER)
             if self.optimizer_steps is not None:
                 self.optimizer_steps.ended(optimizer)
-            if not self.in_backward:
+            if steps.ends_with_update and not self.in_backward:
                 self._recorder.update_ended()
 
     def _patch_gradient_functions(self) -> None:

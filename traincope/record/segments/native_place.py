@@ -36,7 +36,7 @@ class NativePlace:
         """Begin records in a segment, from this offset on. Returns the `Place` for records of Python."""
         self._limit = len(segment.map)
         _hold(segment.map)  # also from the end of the interpreter: a callback may come later
-        number = self._library.begin_segment(self._number, start_of(segment.map), offset, self._limit)
+        number = self._library.begin_segment(self._number, start_of(segment.map), offset, self._limit, segment.words)
         self._segment = number, segment.map
         return segment.map, segment.words, self._reserve, self._limit
 

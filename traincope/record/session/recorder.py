@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -20,6 +19,7 @@ from traincope.record.instrumentation.asynchronous import suppressed
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard
 from traincope.record.segments.names import Details, LineFile, Names
 from traincope.record.segments.native_place import NativePlace
+from traincope.record.segments.slots import Slot
 from traincope.record.segments.writer import SEGMENT_BYTES, Shared, ThreadWriter
 from traincope.record.session.control import Control
 from traincope.record.session.environment import allowed_variables, devices, training_revision, versions
@@ -33,8 +33,14 @@ from traincope.whole_files import reserve, write_json
 Settled = Callable[[Place], object] | None
 Listeners = dict[Callable[[], None], Callable[[], None]]
 """Listener -> the guard around it, so that a failing listener does not stop the others."""
+WhenDue = Callable[[], int | None]
+"""A listener that returns the next step in which it has something to do; None: it looks at the next one itself."""
 Prepare = Callable[[bool], bool]
 """Prepare for a block of steps, whose detail is wanted or not. Returns whether its detail can be recorded."""
+NativePhase = Callable[[int, int, dict[tuple[int, int], Slot], tuple[int, int]], Slot | None]
+"""Phase, name, and the place of the slot, where it is also if an exception of the training's comes before its return.
+A false value: the thread's writer has to open the record.
+"""
 DETAILED = int(Cell.DETAILED)
 CLOCK_INTERVAL_NS = 1_000_000_000
 MAX_WRITERS = 64
@@ -130,10 +136,12 @@ class Recorder:
         self.active = True
         self.is_native = False
         """True if native code records collectives."""
+        self.begin_phase_natively: NativePhase | None = None
+        """Opens a phase on a thread that has recorded a collective natively."""
         self.detailed = False
         """True in a window: collectives, waits, pipeline actions and modules are recorded too. Implies `active`."""
         self._between_steps: Listeners = {}
-        self._between_detailed_steps: Listeners = {}
+        self._between_detailed_steps: dict[WhenDue, _Waiting] = {}
         self._between_blocks: Listeners = {}
         self._at_blocks: dict[Prepare, Callable[[bool], bool | None]] = {}
         self._now_and_then: Listeners = {}
@@ -192,9 +200,11 @@ class Recorder:
 
         Only work of the training thread counts. A prefetching thread works for a later step.
         """
-        if not self.steps.has_trained:
-            self._first_work_thread = threading.get_ident()
-        self._at_sign(self.steps.before_work)
+        thread, steps = threading.get_ident(), self.steps
+        if not steps.has_trained:
+            self._first_work_thread = thread
+        if thread == self.main_thread and steps.before_work():
+            self.tick()
 
     def before_backward(self, outputs: object) -> None:
         """Note that the calling thread begins a backward from `outputs`: that may begin a step too.
@@ -203,10 +213,12 @@ class Recorder:
         Until that thread has updated weights, it may only have warmed up: then the thread that began the run has
         precedence, and any thread after its end.
         """
-        if threading.get_ident() != self.main_thread and self._trains_elsewhere():
+        thread, steps = threading.get_ident(), self.steps
+        if thread != self.main_thread and self._trains_elsewhere():
             self._move_training_here()
-        self._at_sign(partial(self.steps.before_backward, outputs))
-        self.steps.backward_began()
+        if thread == self.main_thread and steps.before_backward(outputs):
+            self.tick()
+        steps.backward_began()
 
     def _trains_elsewhere(self) -> bool:
         """Return whether the training is in the calling thread instead of the training thread so far."""
@@ -231,10 +243,7 @@ class Recorder:
 
     def update_ended(self) -> None:
         """Note that an optimizer's step is over: that may begin the next step."""
-        self._at_sign(self.steps.update_ended)
-
-    def _at_sign(self, begins_step: Callable[[], bool]) -> None:
-        if threading.get_ident() == self.main_thread and begins_step():
+        if threading.get_ident() == self.main_thread and self.steps.update_ended():
             self.tick()
 
     def before_evaluation(self) -> None:
@@ -248,14 +257,17 @@ class Recorder:
 
         A light step has time for few listeners: register for as long as there is something to do.
         """
-        self._between_steps.setdefault(listener, guard(listener))
+        if listener not in self._between_steps:
+            self._between_steps[listener] = guard(listener)
 
-    def between_detailed_steps(self, listener: Callable[[], None]) -> None:
-        """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins.
+    def between_detailed_steps(self, listener: WhenDue) -> None:
+        """Call `listener` like those of `between_steps`, but only in windows and where a block of steps begins, and
+        from the step on that it has returned.
 
         Most calls have nothing to do, so only one in many is timed: what costs more has a guard of its own.
         """
-        self._between_detailed_steps.setdefault(listener, guard(listener, every=SAMPLING_INTERVAL))
+        if listener not in self._between_detailed_steps:
+            self._between_detailed_steps[listener] = _Waiting(guard(listener, every=SAMPLING_INTERVAL))
 
     def between_blocks(self, listener: Callable[[], None]) -> None:
         """Call `listener` like those of `between_steps`, but only where a block of steps begins."""
@@ -300,15 +312,11 @@ class Recorder:
         """Call the listeners of `before_failing`. The exception, and all that its frames hold, are still alive."""
         _call(self._before_failing)
 
-    def remove_listener(self, listener: Callable[[], None]) -> None:
+    def remove_listener(self, listener: Callable[[], Any]) -> None:
         """Remove a listener from wherever it is registered."""
-        for listeners in (
-            self._between_steps,
-            self._between_detailed_steps,
-            self._between_blocks,
-            self._now_and_then,
-        ):
+        for listeners in (self._between_steps, self._between_blocks, self._now_and_then):
             listeners.pop(listener, None)
+        self._between_detailed_steps.pop(listener, None)
 
     def _tick(self) -> None:
         """Do periodic work between two steps, off the hot path."""
@@ -326,11 +334,14 @@ class Recorder:
                 file.retry()
         if self._between_steps:
             _call(self._between_steps)
-        block_begins = self.shared.step % BLOCK_STEPS == 0
+        step = self.shared.step
+        block_begins = step % BLOCK_STEPS == 0
         if block_begins:
             _call(self._between_blocks)
         if block_begins or self.detailed:
-            _call(self._between_detailed_steps)
+            for waiting in tuple(self._between_detailed_steps.values()):
+                if step >= waiting.due:
+                    waiting.due = waiting.call() or 0
 
     tick = guard(_tick, every=SAMPLING_INTERVAL)
 
@@ -497,6 +508,15 @@ class Recorder:
         """Read both clocks right after each other: the flight recorder's wall times are converted by the pair."""
         self._last_clock_ns = now = monotonic_ns()
         self.main.write(Kind.CLOCK, now, now, value=time.time_ns())
+
+
+class _Waiting:
+    """A listener, and the step from which on it is called."""
+
+    __slots__ = ("call", "due")
+
+    def __init__(self, call: WhenDue) -> None:
+        self.call, self.due = call, 0
 
 
 class _Threads(threading.local):

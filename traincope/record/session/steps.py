@@ -31,6 +31,8 @@ NO_OPTIMIZER_AFTER = 16
 """Backward calls without a step, after which to search for an optimizer."""
 MAX_ACCUMULATION = 1024
 """Maximum number of backward calls that an optimizer may accumulate before its first step."""
+GUESSED, PARTIAL = int(Flag.GUESSED), int(Flag.PARTIAL)
+"""Plain numbers: an enum's arithmetic costs a microsecond per call."""
 
 
 class StepCost(NamedTuple):
@@ -57,7 +59,9 @@ class Steps:
         self._explicit = False
         self._trained = False
         """True if a backward or an optimizer ran in the open step."""
-        self._has_trained = self._has_updated = False
+        self.has_trained = False
+        """True if a backward ever ran. An optimizer may step before, to create its state."""
+        self._has_updated = False
         self.detail = 0
         """Flags of further steps of this block, which say whether they are recorded in detail."""
         self.latest: StepCost | None = None
@@ -68,7 +72,7 @@ class Steps:
         self._anchor_stepped = self._any_stepped = False
         self._work_shown = False
         """True if data was fetched or a root module ran since the last sign of a step's end."""
-        self._ends_with_update = False
+        self.ends_with_update = False
         """True if the anchor has stepped, and nothing has shown where its step's work began."""
         self._optimizer_begun = False
         """True if an optimizer was ever seen to step. Then the weaker signs of a step are ignored."""
@@ -91,11 +95,6 @@ class Steps:
         """True while a pipeline schedule runs; true once it has begun a backward."""
 
     @property
-    def has_trained(self) -> bool:
-        """Return whether a backward ever ran. An optimizer may step before, to create its state."""
-        return self._has_trained
-
-    @property
     def has_updated(self) -> bool:
         """Return whether weights were updated after a backward, as far as it is seen."""
         return self._has_updated or self._update_seen
@@ -115,17 +114,20 @@ class Steps:
 
     def before_work(self) -> bool:
         """Note that a batch is about to be fetched or a root module to run. Returns whether a step began."""
-        self._look_at_weights()
+        if self._backwards:
+            self._look_at_weights()
         self._work_shown = True
-        return self._begin(if_over=self._anchor_stepped)
+        return (self._slot is None or self._anchor_stepped) and self._begin(if_over=self._anchor_stepped)
 
     def before_backward(self, outputs: object = ()) -> bool:
         """Note that a backward from `outputs` is about to run. Returns whether a step began.
 
         It begins one only if nothing else has shown the begin.
         """
-        self._look_at_weights()
-        began = self._begin(if_over=self._anchor_stepped and not (self._work_shown or self._optimizer_begun))
+        if self._backwards:
+            self._look_at_weights()
+        is_over = self._anchor_stepped and not (self._work_shown or self._optimizer_begun)
+        began = (self._slot is None or is_over) and self._begin(if_over=is_over)
         if not self._optimizer_begun and self._backwards == 0:
             self._weights.note(outputs)
         return began
@@ -156,20 +158,20 @@ class Steps:
 
         An optimizer may step before the training, to create the state that a checkpoint fills.
         """
-        is_over, self._ends_with_update = self._ends_with_update, False
+        is_over, self.ends_with_update = self.ends_with_update, False
         return is_over and self._slot is not None and self._begin(if_over=True)
 
     def _begin(self, *, if_over: bool) -> bool:
         """Begin a step if none is open, or if the open one is over by the signs. Returns whether one began."""
         if self._slot is None or (if_over and not self._explicit):
-            self._close(flag=Flag.GUESSED)
+            self._close(flag=GUESSED)
             self._open()
             return True
         return False
 
     def backward_began(self) -> None:
         """Note that a backward began. After many without a sign of an optimizer, each counts as a step."""
-        self._trained = self._has_trained = True
+        self._trained = self.has_trained = True
         self._schedule_trained = self._in_schedule
         if not self._optimizer_begun and not self._in_schedule:
             self._backwards += 1
@@ -219,14 +221,14 @@ class Steps:
 
     def optimizer_steps(self) -> None:
         """Note that an optimizer begins to step. It may call backward itself, as LBFGS does."""
-        self._optimizer_begun = True
+        self._optimizer_begun, self._backwards = True, 0
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """Note that the optimizer has stepped."""
         self._trained = self._any_stepped = True
-        self._has_updated = self._has_updated or self._has_trained
+        self._has_updated = self._has_updated or self.has_trained
         if self._anchor.ends_step(optimizer):
-            self._ends_with_update = not self._work_shown
+            self.ends_with_update = not self._work_shown
             self._end_work()
 
     def scaler_updated(self) -> None:
@@ -247,7 +249,7 @@ class Steps:
         Before its first optimizer, all work prepared for it.
         """
         if not self._optimizer_begun:
-            self._close(flag=Flag.PARTIAL)
+            self._close(flag=PARTIAL)
             self._backwards = 0
             self._state = step
 
@@ -276,11 +278,11 @@ class Steps:
     def finish(self) -> None:
         """End the run cleanly. An open step that has trained nothing is marked PARTIAL."""
         if not self._trained:
-            self._close(flag=Flag.PARTIAL)
+            self._close(flag=PARTIAL)
             return
         self._look_at_weights()
         self._by_backward = self._by_backward or self._ends_in_doubt()
-        self._close(flag=0 if self._explicit else Flag.GUESSED)
+        self._close(flag=0 if self._explicit else GUESSED)
 
     def end_training(self) -> None:
         """End the open step, if its work is done: no further step may follow. Explicit steps end explicitly."""
@@ -311,7 +313,7 @@ class Steps:
     def _close(self, *, flag: int = 0) -> None:
         if self._slot is None:
             return
-        if self._by_backward and flag & Flag.GUESSED:
+        if self._by_backward and flag & GUESSED:
             flag |= Flag.BY_BACKWARD
         native_ns = self._shared.take_native_ns()
         meter.own_ns += native_ns
@@ -319,7 +321,7 @@ class Steps:
         end_step(self._slot, now, own_ns=own_ns, flag=flag)
         self._slot = None
         self._shared.set_step(NO_STEP)
-        if not flag & Flag.PARTIAL:
+        if not flag & PARTIAL:
             self._state += 1
             self.latest = StepCost(own_ns, native_ns, now - self._began_ns)
             self.not_judged.append(self.latest)

@@ -26,7 +26,7 @@ class OutsideDDP:
         self._patches = Patches()
         self._reduced: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
         """Wrapper -> identities of the parameters that it reduces."""
-        self._num_checks = 0
+        self._steps_to_next = 1
         self._recorder: Recorder | None = None
 
     def install(self, recorder: Recorder) -> None:
@@ -42,7 +42,6 @@ class OutsideDDP:
 
         self._patches.replace(DistributedDataParallel, "__init__", made)
         self._compare_wrappers = guard(self._compare_all)
-        recorder.between_detailed_steps(self._check)
 
     def remove(self) -> None:
         if self._recorder is not None:
@@ -52,11 +51,17 @@ class OutsideDDP:
 
     def _made(self, wrapper: Any) -> None:
         self._reduced[wrapper] = frozenset(id(each) for each in wrapper.module.parameters() if each.requires_grad)
+        if self._recorder is not None:
+            self._recorder.between_detailed_steps(self._check)
 
-    def _check(self) -> None:
-        self._num_checks += 1
-        if self._reduced and not self._num_checks & (self._num_checks - 1):
+    def _check(self) -> int:
+        """Compare after a step. Returns the next one to look at."""
+        assert self._recorder is not None
+        if self._reduced:
             self._compare_wrappers()
+        step = self._recorder.shared.step + self._steps_to_next
+        self._steps_to_next *= 2
+        return step
 
     def _compare_all(self) -> None:
         groups = (group for optimizer in self._phases.optimizers for group in optimizer.param_groups)

@@ -19,7 +19,8 @@ class Used:
         self._prune_at = MIN_PRUNED
 
     def add(self, used: Any, value: Any = True) -> None:
-        if self.get(used) is None:
+        entry = self._live.get(id(used))
+        if entry is None or entry[0]() is not used:
             if len(self._live) >= self._prune_at:
                 self._live = {number: entry for number, entry in self._live.copy().items() if entry[0]() is not None}
                 self._prune_at = max(2 * len(self._live), MIN_PRUNED)
