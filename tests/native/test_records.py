@@ -18,7 +18,7 @@ from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import make_model, replicated, sharded, train_losses
 from tests.native.library import needs_library, using
 from tests.record.communication.test_fallback import described, every_call
-from traincope.events import OPEN, Flag, Kind
+from traincope.events import NEW_GROUP, OPEN, Flag, Kind
 from traincope.report.document.document import to_document
 from traincope.report.run_list import list_runs
 from traincope.report.text.sections.recording import lines
@@ -156,8 +156,11 @@ def by_thread(rank: RankTimeline, kind: Kind) -> list[int]:
 
 
 def without_count(records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Drop torch's own count on the group, which goes on from run to run: the tag of a group's first collective."""
-    return [(*fields[:4], 0 if fields[2] == 0 else fields[4], *fields[5:]) for fields in records]
+    """Drop torch's own counts, which go on from run to run: that of a group, in the tag of its first collective, and
+    the number of a new group.
+    """
+    counted = [(*fields[:4], 0 if fields[2] == 0 else fields[4], *fields[5:]) for fields in records]
+    return [(*each[:2], 0, *each[3:]) if str(each[0]).startswith(NEW_GROUP) else each for each in counted]
 
 
 TRAININGS = (
