@@ -15,7 +15,6 @@ while another live thread calls modules. If one begins to in a counted step, our
 """
 
 import functools
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -184,12 +183,10 @@ class Flops:
         if self._uncountable is not None:
             self._set_state(self._uncountable)
 
-    def _between_steps(self) -> int:
-        """Look at the step that begins. Returns the next one to look at."""
-        step = self._active_recorder.shared.step
-        if self._uncountable is not None or is_due(step):
+    def _between_steps(self) -> None:
+        """Look at the step that begins. Mostly nothing is to do: a step is due, or makes up for another one."""
+        if self._uncountable is not None or is_due(self._active_recorder.shared.step):
             self._decide()
-        return next(filter(is_due, itertools.count(step + 1)))
 
     def _start_or_stop(self) -> None:
         if self._on and self._uncountable is None:
