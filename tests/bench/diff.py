@@ -15,8 +15,7 @@ import numpy as np
 
 from tests.bench.judging import CONFIDENCE, Judged, exit_code, judge, share_interval
 from tests.written import write_table
-from traincope.analysis.diff.diff import LEVEL
-from traincope.analysis.diff.significance import adjusted, compare
+from traincope.analysis.diff.significance import LEVEL, adjusted, compare
 from traincope.arrays import Floats
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "diff.md"

@@ -204,7 +204,7 @@ def test_what_a_signal_handler_raises_during_the_import_passes(tmp_path: Path) -
 
 
 FAILS = """
-import os, subprocess, sys
+import os, subprocess, sys, torch
 if sys.argv[1:] == ["child"]:
     raise ValueError("of a process that the rank starts")
 subprocess.run([sys.executable, sys.argv[0], "child"])
@@ -217,15 +217,16 @@ def test_a_rank_of_a_launcher_that_fails_before_it_trains_is_recorded(tmp_path: 
     script = tmp_path / "train.py"
     script.write_text(FAILS)
     shown = {}
-    for name, rank in {"bare": {}, "launcher": {"RANK": "3"}, "rank": {"RANK": "3", "LOCAL_RANK": "3"}}.items():
+    for name, rank in {"launcher": {"RANK": "3"}, "rank": {"RANK": "3", "LOCAL_RANK": "3"}}.items():
         notes = tmp_path / f"notes-{name}"
         notes.touch()
         places = {"PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes), OUT_VARIABLE: str(tmp_path / name)}
-        environment = {**os.environ, **rank, **({} if name == "bare" else places)}
+        environment = {**os.environ, **rank, **places}
         ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=150, env=environment)
         assert ended.returncode == 1
         shown[name] = ended.stderr
-    assert shown["launcher"] == shown["rank"] == shown["bare"]
+    assert shown["launcher"] == shown["rank"]
+    assert "traincope" not in shown["rank"]
     (card,) = tmp_path.rglob("rank.json")
     assert card.parent == tmp_path / "rank" / "attempt-000" / "rank-00003"
     assert json.loads(card.read_text())["ending"] == "OSError"

@@ -5,11 +5,10 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from traincope.analysis.diff.significance import BLOCKS, adjusted, blocks, compare, location
+from traincope.analysis.diff.significance import BLOCKS, LEVEL, MAX_CORRELATION, adjusted, blocks, compare, location
 from traincope.analysis.student import student_tail
 from traincope.arrays import Floats
 
-LEVEL = 0.01
 ALTERNATING = np.array([-1.0, 1.0] * (BLOCKS // 2))
 """Blocks around 0 whose neighbours are correlated by -0.9."""
 
@@ -72,15 +71,15 @@ def test_few_steps_are_not_tested() -> None:
     assert result.change > 49
 
 
-def test_steps_that_drift_are_not_tested() -> None:
+def test_steps_that_drift_show_only_what_is_far_beyond_their_drift() -> None:
     """Blocks that rise steadily are correlated by 0.7 + 0.1: (1 + 0.8) / (1 - 0.8) times as many steps are needed."""
     rising = stretched(np.arange(10.0))
-    result = compare(rising, rising + 100)
-    assert result.p is None
-    assert result.entries_needed == pytest.approx(9 * 50, abs=1)
-    steady = stretched(ALTERNATING)
-    assert compare(rising, steady).p is None
-    assert compare(steady, rising).p is None
+    near, far = compare(rising, rising + 10), compare(rising, rising + 100)
+    assert near.p is None
+    assert near.entries_needed == pytest.approx(9 * 50, abs=1)
+    error = sqrt(2 * (82.5 / 9) / 10 * (1 + MAX_CORRELATION) / (1 - MAX_CORRELATION))
+    assert far.p == pytest.approx(student_tail(100 / error, 18))
+    assert (far.p or 1) < 1e-6
 
 
 def test_each_of_several_tests_counts() -> None:

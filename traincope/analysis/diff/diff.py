@@ -18,14 +18,12 @@ import numpy as np
 from traincope.analysis.analyze import Analysis
 from traincope.analysis.diff.series import StepSeries, step_lengths, step_series, tokens_per_step
 from traincope.analysis.diff.settings import Difference, differences
-from traincope.analysis.diff.significance import Comparison, adjusted, compare, location
+from traincope.analysis.diff.significance import LEVEL, Comparison, adjusted, compare, location
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.arrays import Floats
 from traincope.errors import EmptyRunError
 from traincope.timeline import LedgerClock
 
-LEVEL = 0.01
-"""Share of pairs of equal runs that the test wrongly calls different."""
 DEFAULT_THRESHOLD_RATIO = 0.02
 """Share of a step from which a change is worth acting on."""
 STEP = "step"

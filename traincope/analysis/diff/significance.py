@@ -4,9 +4,9 @@ A run is cut into BLOCKS blocks of consecutive steps. Means of long blocks hardl
 t-test compares them ("The generalization of Student's problem", 1947). The longer the noise lasts, the further apart
 are the means of a run, and the larger a difference must be. The correlation of neighbouring blocks is measured. Its
 upper bound, r, multiplies the variance by (1 + r) / (1 - r), as for noise that fades by a factor per block (Andrews and
-Monahan, "An improved heteroskedasticity and autocorrelation consistent covariance matrix estimator", 1992). The runs
-are not tested if one has too few steps, or if its blocks depend on each other so much that their number says nothing.
-The number of steps that a test needs is then estimated.
+Monahan, "An improved heteroskedasticity and autocorrelation consistent covariance matrix estimator", 1992). A larger
+bound than MAX_CORRELATION counts as that: then only a difference far beyond the run's own drift is found, and a smaller
+one is not tested. Neither is a run of too few steps. The number of steps that a test needs is then estimated.
 
 `python -m tests.bench.diff` simulates equal runs with many kinds of noise. It fails if more of them are called
 different than the level allows.
@@ -31,7 +31,9 @@ MIN_BLOCK_STEPS = 5
 CORRELATION_ERRORS = 1.75
 """Standard errors by which the correlation of neighbouring blocks may exceed its measurement."""
 MAX_CORRELATION = 0.97
-"""Upper bound of that correlation from which the runs are not tested."""
+"""Largest correlation that counts."""
+LEVEL = 0.01
+"""Share of pairs of equal runs that the test wrongly calls different."""
 SPREADS, SCALE = 5.0, 1.4826
 """SCALE times the median absolute deviation is the spread of normal noise."""
 ROUNDING = 1e-9
@@ -111,9 +113,7 @@ def compare(before: Floats, after: Floats) -> Comparison:
         return _untested(first, second, entries_needed=BLOCKS * MIN_BLOCK_STEPS)
     correlation = max(0.0, first.correlation, second.correlation)
     bound = correlation + CORRELATION_ERRORS / sqrt(BLOCKS)
-    if bound > MAX_CORRELATION:
-        likely = min(correlation, MAX_CORRELATION)
-        return _untested(first, second, entries_needed=ceil(shortest * (1 + likely) / (1 - likely)))
+    depends, bound = bound > MAX_CORRELATION, min(bound, MAX_CORRELATION)
     variances = first.variance, second.variance
     error = sqrt(sum(variances) * (1 + bound) / (1 - bound))
     freedom = _freedom(first, second)
@@ -122,6 +122,9 @@ def compare(before: Floats, after: Floats) -> Comparison:
         p = 1.0
     else:
         p = student_tail(change / error if error else inf, freedom)
+    if depends and p > LEVEL:
+        likely = min(correlation, MAX_CORRELATION)
+        return _untested(first, second, entries_needed=ceil(shortest * (1 + likely) / (1 - likely)))
     reach = student_quantile(max(1, int(freedom))) * error
     return Comparison(
         before=first.location,

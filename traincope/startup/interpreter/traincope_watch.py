@@ -120,9 +120,11 @@ class _Training:
     def fail(self, error: BaseException) -> None:
         """Record a rank of a launcher that an error ends before it trains: the others may wait for it.
 
-        Processes that a rank starts inherit its variables, so only the first one is known to be it.
+        Processes that a rank starts inherit its variables, so only the first one is known to be it. Without torch the
+        recorder would import it first, and the process may be no training.
         """
-        if self._pid != os.getpid() and os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}":
+        is_rank = os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}"
+        if is_rank and self._pid != os.getpid() and "torch" in sys.modules:
             self.begin(has_group=False)
             if self._end is not None:
                 self._end(error)
