@@ -115,7 +115,7 @@ def unequal_rates(different: DifferentRates | None) -> Iterator[Finding]:
         kind=FindingKind.REPLICAS_DIFFER,
         ranks=different.odd,
         steps=(different.since,),
-        confidence=HIGH,
+        confidence=MEDIUM,  # a schedule whose period is that of the readings looks different one step later
         evidence=(
             "replicas drift apart: ranks with the same gradients of DDP train with different learning rates since step "
             f"{different.since} at the latest, in step {different.step} with {rates}"

@@ -50,7 +50,7 @@ def plateau(number: int, at: int) -> float:
 def test_the_rank_whose_schedule_differs_is_shown_with_its_rate_and_step() -> None:
     finding = found(plateau)
     assert finding is not None
-    assert (finding.ranks, finding.steps, finding.confidence) == ((1,), (49,), "high")
+    assert (finding.ranks, finding.steps, finding.confidence) == ((1,), (49,), "medium")
     assert "different learning rates since step 49 at the latest" in finding.evidence
     assert "in step 98 with 0.05 on ranks 0, 2, 0.005 on rank 1" in finding.evidence
     assert "all_reduce the loss or metric before scheduler.step(metric)" in finding.advice
@@ -70,6 +70,17 @@ def cosine(_: int, at: int) -> float:
 def test_a_common_schedule_is_no_difference_also_one_step_ahead(shift: int) -> None:
     """It warms up for 20 steps, then falls to 0."""
     assert found(cosine, shift=shift) is None
+
+
+@pytest.mark.parametrize("period", [10, 14, 16, 24, 36])
+def test_a_common_rate_that_rises_and_falls_again_is_no_difference(period: int) -> None:
+    assert found(lambda _, at: 0.05 * (1.1 + cos(2 * pi * at / period)), shift=1) is None
+
+
+def test_a_rate_beyond_all_of_one_that_rises_and_falls_is_a_difference() -> None:
+    finding = found(lambda number, at: 0.05 * (3 + cos(2 * pi * at / 24)) * (3 if number == 1 else 1))
+    assert finding is not None
+    assert finding.ranks == (1,)
 
 
 def test_a_rate_that_falls_in_steps_one_of_them_earlier_is_no_difference() -> None:

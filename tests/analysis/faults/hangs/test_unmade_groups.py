@@ -76,8 +76,9 @@ def test_the_rank_that_did_not_make_a_group_is_the_culprit(*, failed: bool) -> N
     assert (hang.step, hang.call_site, hang.confidence) == (2, "train.py:51", HIGH)
     assert hang.lasted_ns == (10 if failed else 30) * S - 20 * MS
     assert hang.evidence == (
-        "rank 2 did not call new_group at train.py:35 (group_of) as the others in step 2: torch names a process group "
-        "by their number, so they do not meet; ranks 0-3 waited in new_group at train.py:51 (evaluate)"
+        "rank 2 did not call new_group at train.py:35 (group_of) as the others in step 2: torch names a group by how "
+        "many a rank has made, so these ranks wait under different names; ranks 0-3 waited in new_group at train.py:51 "
+        "(evaluate)"
     )
 
 
@@ -105,6 +106,17 @@ def test_a_rank_that_waits_in_a_collective_instead_is_the_culprit() -> None:
     (hang,) = hangs(*others[:2], ranked(2, call, failed=False), others[2])
     assert (hang.culprits, hang.confidence) == ((2,), MEDIUM)
     assert "rank 2 did not call new_group at train.py:51 (evaluate) as the others in step 5" in hang.evidence
+
+
+def test_an_end_from_outside_is_no_stop() -> None:
+    """Ctrl-C while the job makes its groups: one rank has not come to its call yet."""
+    others = [ranked(number, waits(EVALUATION, 1, failed=False), failed=False) for number in (0, 1, 3)]
+    late = ranked(2, collective(STOP_NS + 10 * MS, OPEN, name="all_reduce", at=STEPS), failed=False)
+    ranks = [
+        replace(each, info=replace(each.info, ending="KeyboardInterrupt"), looks=())
+        for each in (*others[:2], late, others[2])
+    ]
+    assert not [hang for hang in hangs(*ranks) if hang.culprits]
 
 
 def test_of_two_ranks_none_is_the_culprit() -> None:

@@ -1,7 +1,9 @@
 """Learning rates that differ between ranks with the same gradients: replicas of the model drift apart.
 
-All ranks write their rates in the same steps. Ranks may count a step at another place, so a rate differs only if it is
-none that the other rank has between the reading before and the one after, and only if it does so in several readings.
+All ranks write their rates in the same few steps. Ranks may count a step at another place, so a rate differs only if it
+is outside of what the other rank has from the reading before to the one after, and only if it does so in several
+readings. A rate that rises and falls several times may do so between readings too: then it has to be outside of all
+that the other rank has.
 """
 
 from collections.abc import Mapping
@@ -115,10 +117,18 @@ def _alike(rates: Floats) -> list[Ints]:
 
 
 def _apart(rates: Floats) -> Bools:
-    """By row, other row and reading: whether the rate of each is none that the other has around the reading."""
+    """By row, other row and reading: whether the rate of each is outside of what the other has around the reading."""
     around = np.pad(rates, ((0, 0), (1, 1)), mode="edge")
     windows = np.stack([around[:, :-2], rates, around[:, 2:]])
-    low, high = windows.min(axis=0) * (1 - SAME), windows.max(axis=0) * (1 + SAME)
-    outside = (rates[:, None] < low[None]) | (rates[:, None] > high[None])
-    apart: Bools = outside & outside.swapaxes(0, 1)
-    return apart
+    low, high = windows.min(axis=0), windows.max(axis=0)
+    turns = np.array([_num_turns(row) for row in rates]) > 1
+    low[turns], high[turns] = rates[turns].min(axis=1)[:, None], rates[turns].max(axis=1)[:, None]
+    outside = (rates[:, None] < low[None] * (1 - SAME)) | (rates[:, None] > high[None] * (1 + SAME))
+    return outside & outside.swapaxes(0, 1)
+
+
+def _num_turns(rates: Floats) -> int:
+    """Count how often the rates begin to rise or to fall after the other: 1 for a warm-up and a decay."""
+    directions = np.sign(np.diff(rates))
+    directions = directions[directions != 0]
+    return int((directions[1:] != directions[:-1]).sum())

@@ -61,7 +61,8 @@ def unmade_group(timeline: Timeline, latest: Mapping[int, RankCalls], ends: Sequ
     usual = usual if decided else max(last.values())
     odd = tuple(rank for rank, number in sorted(last.items()) if number != usual)
     first = _first_difference(made, odd)
-    return None if first is None else _hang(timeline, made, inside, odd, first, decided=decided)
+    over = any(ended_by_itself(end) for end in ends)
+    return None if first is None else _hang(timeline, made, inside, odd, first, decided=decided, over=over)
 
 
 def _made(rank: RankTimeline) -> tuple[_Made, ...]:
@@ -117,9 +118,11 @@ def _hang(
     first: _Difference,
     *,
     decided: bool,
+    over: bool,
 ) -> Hang | None:
+    """`over`: an end of a rank shows the stop; an end from outside does not, however soon it came."""
     since_ns, until_ns = max(call.start_ns for call in inside.values()), _until_ns(timeline, inside)
-    over = any(call.raised for call in inside.values()) or any(rank.ending is not None for rank in timeline.ranks)
+    over = over or any(call.raised for call in inside.values())
     if until_ns is None or (not over and until_ns - since_ns < patience(timeline).training_ns):
         return None
     culprits, culprit = odd if decided else (), inside.get(odd[0]) if decided else None
@@ -151,12 +154,13 @@ def _evidence(odd: tuple[int, ...], inside: Mapping[int, _Made], first: _Differe
     for rank, call in sorted(inside.items()):
         by_site.setdefault(call.site, []).append(rank)
     waited = "; ".join(f"{numbers(ranks, 'rank')} waited in {NEW_GROUP}{site}" for site, ranks in by_site.items())
-    return f"{numbers(odd, 'rank')} {did}: torch names a process group by their number, so they do not meet; {waited}"
+    why = "torch names a group by how many a rank has made, so these ranks wait under different names"
+    return f"{numbers(odd, 'rank')} {did}: {why}; {waited}"
 
 
 def _line(site: str) -> str | None:
     """Return `train.py:9` of ` at train.py:9 (main)`."""
-    return site.removeprefix(" at ").partition(" ")[0] or None
+    return site.removeprefix(" at ").partition(" (")[0] or None
 
 
 def _until_ns(timeline: Timeline, last: Mapping[int, _Made]) -> int | None:
