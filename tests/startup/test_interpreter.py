@@ -1,6 +1,5 @@
 """Python with the sitecustomize of `traincope run` keeps its path, its modules and its torch."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from traincope import startup
+from traincope import open_run, startup
 from traincope.record.session.identity import this_host
 from traincope.record.session.options import OUT_VARIABLE
 from traincope.startup.notes import NOTES_VARIABLE, ChildEnd, Note, Notes, read_notes
@@ -227,7 +226,52 @@ def test_a_rank_of_a_launcher_that_fails_before_it_trains_is_recorded(tmp_path: 
         shown[name] = ended.stderr
     assert shown["launcher"] == shown["rank"]
     assert "traincope" not in shown["rank"]
-    (card,) = tmp_path.rglob("rank.json")
-    assert card.parent == tmp_path / "rank" / "attempt-000" / "rank-00003"
-    assert json.loads(card.read_text())["ending"] == "OSError"
-    assert json.loads((tmp_path / "rank" / "run.json").read_text())["id"] == "rank"
+    assert len([*tmp_path.rglob("rank.json")]) == 1
+    run = open_run(tmp_path / "rank").run
+    assert [(rank.rank, rank.info.ending) for rank in run.ranks] == [(3, "OSError")]
+    assert run.info.id == "rank"
+
+
+WRAPS = """
+import subprocess, sys
+import torch.distributed as dist
+if sys.argv[1:] == ["child"]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    raise ValueError("of the rank")
+subprocess.run([sys.executable, sys.argv[0], "child"], check=True)
+"""
+
+
+def test_a_script_above_the_rank_does_not_take_its_place(tmp_path: Path) -> None:
+    """Both have the variables of the rank. The script fails because the rank did."""
+    script, notes = tmp_path / "train.py", tmp_path / "notes"
+    script.write_text(WRAPS)
+    notes.touch()
+    places = {"PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes), OUT_VARIABLE: str(tmp_path / "run")}
+    environment = {**os.environ, **places, "RANK": "0", "LOCAL_RANK": "0"}
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=150, env=environment)
+    assert "CalledProcessError" in ended.stderr
+    run = open_run(tmp_path / "run").run
+    assert [(rank.rank, rank.info.ending) for rank in run.ranks] == [(0, "ValueError")]
+    assert run.attempts == 1
+
+
+NO_DESCRIPTOR = """
+import resource, sys, types
+sys.modules["torch"] = types.ModuleType("torch")
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+raise OSError("no tokenizer")
+"""
+
+
+def test_a_failing_rank_without_a_free_descriptor_shows_its_own_error(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.touch()
+    environment = {**os.environ, "PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes)} | dict.fromkeys(
+        ("RANK", "LOCAL_RANK"), "0"
+    )
+    ended = subprocess.run([sys.executable, "-c", NO_DESCRIPTOR], capture_output=True, text=True, env=environment)
+    assert (
+        ended.stderr
+        == 'Traceback (most recent call last):\n  File "<string>", line 5, in <module>\nOSError: no tokenizer\n'
+    )

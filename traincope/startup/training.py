@@ -43,6 +43,11 @@ class AutomaticRun(Run):
 
         recorder.between_steps(between_steps)
 
+    def stay_provisional(self) -> None:
+        """Take no place in an attempt. The report adds the rank's record if no other has its number."""
+        if self._recorder is not None:
+            self._recorder.stay_provisional()
+
     def end_with_the_process(self, error: BaseException | None) -> None:
         """End the run. Delete the record of a process that only prepared the training of the ranks that it started."""
         recorder, prepared = self._recorder, guard(self._only_prepared)(error)
@@ -76,10 +81,11 @@ class AutomaticRun(Run):
 
 
 @guard
-def begin(after_first_step: Callable[[], None]) -> Callable[[BaseException | None], None] | None:
+def begin(after_first_step: Callable[[], None], fails: bool = False) -> Callable[[BaseException | None], None] | None:
     """Record until the end of the process, unless the script already records, or no command waits for the records.
 
-    Returns what ends the recording, which happens once.
+    `fails`: the process ends before it trains, so it takes no place in an attempt. Returns what ends the recording,
+    which happens once.
     """
     inject_requested()
     if NOTES_VARIABLE not in os.environ:
@@ -90,6 +96,8 @@ def begin(after_first_step: Callable[[], None]) -> Callable[[BaseException | Non
         return None
     run = AutomaticRun()
     run.__enter__()
+    if fails:
+        run.stay_provisional()
     run.after_first_step(after_first_step)
     end = _end_with_the_process(run)
     write_note(Note.TRAINS)

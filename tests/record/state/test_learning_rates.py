@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import traincope
 from traincope import open_run
@@ -56,6 +58,30 @@ def test_a_rate_on_a_device_is_not_read() -> None:
     """A tensor of the device `meta` has no value, as one of a GPU has none before the host waits for it."""
     assert plain_rate(torch.tensor(0.5, device="meta")) is None
     assert plain_rate(torch.tensor(0.5)) == plain_rate(0.5) == 0.5
+
+
+class Seen(TorchFunctionMode):
+    """Counts the functions of torch that it sees."""
+
+    count = 0
+
+    def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+class Forbidden(TorchDispatchMode):
+    def __torch_dispatch__(self, operator: Any, *_: Any, **__: Any) -> Any:
+        raise AssertionError(operator)
+
+
+def test_modes_of_the_training_see_no_reading() -> None:
+    rate = torch.tensor(0.5)
+    with Seen() as seen:
+        assert plain_rate(rate) == 0.5
+    assert seen.count == 0
+    with Forbidden():
+        assert plain_rate(rate) is None
 
 
 def test_optimizers_without_ddp_are_not_read(tmp_path: Path) -> None:

@@ -105,6 +105,13 @@ def without_functions() -> AbstractContextManager[Any]:
     return guard
 
 
+def has_dispatch_mode() -> bool:
+    """Return whether a dispatch mode (`TorchDispatchMode`) sees the operators of the calling thread."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def has_kernel(operator: str, key: str) -> bool:
     """Return whether a kernel of an operator (`c10d::allreduce_`) is registered at a dispatch key."""
     import torch

@@ -17,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType, WrapperDescriptorType
 from typing import Any
 
@@ -29,10 +28,10 @@ from traincope.store.job.training_code import is_training
 Detail = str | int | list[str] | list[dict[str, Any]]
 Stop = Callable[[BaseException | None], object]
 
-_PACKAGE = Path(__file__).parents[2]
-RECORDER_FILES = tuple(f"{_PACKAGE / folder}{os.sep}" for folder in ("record", "startup"))
+_RECORD = os.path.dirname(os.path.dirname(__file__))  # a `Path` would simplify what the files of code objects keep
+RECORDER_FILES = (_RECORD + os.sep, os.path.join(os.path.dirname(_RECORD), "startup", ""))
 """Folders of the code that a training runs without calling it."""
-CALLED_FILE = str(_PACKAGE / "record" / "run.py")
+CALLED_FILE = os.path.join(_RECORD, "run.py")
 """File of what a training calls itself."""
 
 OUT_OF_MEMORY_PHRASES = ("out of memory", "allocate memory", "_STATUS_ALLOC_FAILED")

@@ -89,7 +89,9 @@ class Recorder:
         self._moving = threading.Lock()
         """Taken by the thread that becomes the training thread."""
         self._displaced = False
-        """True if the provisional directory stays where it is: most likely it was removed, or it will be."""
+        """True if the provisional directory stays where it is: most likely it was or will be removed, or the process
+        ends before it trains.
+        """
         self.values_left_out = 0
         """Values of `run.log()` that had not arrived from the GPU when the run ended, or were too many at once."""
         self.stalls_unmeasured = 0
@@ -378,6 +380,10 @@ class Recorder:
                 self._move(place)
         finally:
             self._settling.release()
+
+    def stay_provisional(self) -> None:
+        """Never settle: a process that ends before it trains takes no place from one that does."""
+        self._displaced = True
 
     def _move(self, place: Place) -> None:
         self.shared.next_directory = place.directory

@@ -12,7 +12,8 @@ from typing import Any
 from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, LEARNING_RATES
 from traincope.record.compute.memory.used import Used
 from traincope.record.compute.phases import Phases
-from traincope.record.instrumentation.torch_private import without_functions
+from traincope.record.instrumentation.guard import guard
+from traincope.record.instrumentation.torch_private import has_dispatch_mode, without_functions
 from traincope.record.session.recorder import Recorder
 
 MAX_GROUPS = 16
@@ -47,6 +48,8 @@ class LearningRates:
         self._phases = phases
         self._known, self._numbers = Used(), count()
         self._recorder: Recorder | None = None
+        self._read_optimizer = guard(self._read_one)
+        """A failure, e.g. after the model's group is destroyed, does not concern the other optimizers."""
 
     def install(self, recorder: Recorder) -> None:
         import torch.distributed as dist
@@ -62,25 +65,27 @@ class LearningRates:
         self._known.clear()
 
     def _read(self) -> None:
-        recorder = self._recorder
-        if recorder is None or not is_read(recorder.shared.step // BLOCK_STEPS):
-            return
-        for optimizer in self._phases.optimizers:
-            known = self._known.get(optimizer)
-            if known is None:
-                replicas = self._replicas(optimizer)
-                if replicas is None:
-                    continue
-                known = _Known(next(self._numbers), replicas)
-                self._known.add(optimizer, known)
-            groups = optimizer.param_groups[:MAX_GROUPS]
-            details = {
-                "optimizer": known.number,
-                "replicas": known.replicas,
-                "parameters": [len(group["params"]) for group in groups],
-                "rates": [plain_rate(group.get("lr")) for group in groups],
-            }
-            recorder.event(LEARNING_RATES, details)
+        if self._recorder is not None and is_read(self._recorder.shared.step // BLOCK_STEPS):
+            for optimizer in self._phases.optimizers:
+                self._read_optimizer(optimizer)
+
+    def _read_one(self, optimizer: Any) -> None:
+        known = self._known.get(optimizer)
+        if known is None:
+            replicas = self._replicas(optimizer)
+            if replicas is None:
+                return
+            known = _Known(next(self._numbers), replicas)
+            self._known.add(optimizer, known)
+        groups = optimizer.param_groups[:MAX_GROUPS]
+        details = {
+            "optimizer": known.number,
+            "replicas": known.replicas,
+            "parameters": [len(group["params"]) for group in groups],
+            "rates": [plain_rate(group.get("lr")) for group in groups],
+        }
+        if self._recorder is not None:
+            self._recorder.event(LEARNING_RATES, details)
 
     def _replicas(self, optimizer: Any) -> tuple[int, int, int] | None:
         """Return the ranks that get the same gradients; None if no model of DDP has the optimizer's parameters."""
@@ -96,12 +101,14 @@ class LearningRates:
 
 
 def plain_rate(rate: Any) -> float | None:
-    """Return a learning rate; None if reading it would wait for a device, or if it is no plain number."""
+    """Return a learning rate; None if reading it would wait for a device, if a mode of the training would see it, or if
+    it is no plain number.
+    """
     import torch
 
     if isinstance(rate, int | float):
         return float(rate)
-    if type(rate) is not torch.Tensor or rate.device.type != "cpu" or rate.numel() != 1:
+    if type(rate) is not torch.Tensor or has_dispatch_mode():
         return None
     with without_functions():
-        return float(rate.detach())
+        return float(rate.detach()) if rate.device.type == "cpu" and rate.numel() == 1 else None

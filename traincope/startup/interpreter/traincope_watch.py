@@ -96,8 +96,8 @@ class _Training:
         self._end: Callable[[BaseException | None], None] | None = None
         """Ends its recording."""
 
-    def begin(self, *, has_group: bool) -> bool:
-        """Begin if this process is a rank. Returns whether that is decided."""
+    def begin(self, *, has_group: bool, fails: bool = False) -> bool:
+        """Begin if this process is a rank. Returns whether that is decided. `fails`: it ends now, without training."""
         if self._pid == os.getpid():
             if has_group:
                 self._mark(TRAINS)
@@ -114,18 +114,19 @@ class _Training:
             _note("no-traincope", sys.executable or "")
             return True
         self._mark(TRAINS if has_group else PREPARES)
-        self._end = begin(lambda: self._mark(TRAINS))
+        self._end = begin(lambda: self._mark(TRAINS), fails)
         return True
 
     def fail(self, error: BaseException) -> None:
         """Record a rank of a launcher that an error ends before it trains: the others may wait for it.
 
-        Processes that a rank starts inherit its variables, so only the first one is known to be it. Without torch the
-        recorder would import it first, and the process may be no training.
+        Processes that a rank starts inherit its variables, so only the first one counts. It may still be a script or a
+        launcher above the rank, so its record takes no place from a process that trains. Without torch the recorder
+        would import it first. At a prompt, an error ends nothing.
         """
-        is_rank = os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}"
-        if is_rank and self._pid != os.getpid() and "torch" in sys.modules:
-            self.begin(has_group=False)
+        is_first = os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}"
+        if is_first and self._pid != os.getpid() and "torch" in sys.modules and not hasattr(sys, "ps1"):
+            self.begin(has_group=False, fails=True)
             if self._end is not None:
                 self._end(error)
 
@@ -149,8 +150,9 @@ def _watch_errors() -> None:
     sys.excepthook = excepthook
 
 
-def _import_recorder() -> "Callable[[Callable[[], None]], Callable[[BaseException | None], None] | None] | None":
-    """Import what begins the recording; None if this interpreter has no traincope, or cannot import it.
+def _import_recorder() -> "Callable[[Callable[[], None], bool], Callable[[BaseException | None], None] | None] | None":
+    """Import what begins the recording; None if this interpreter has no traincope, or cannot import it, e.g. because no
+    file descriptor is free.
 
     The training may have imported a module of its own under a name of the standard library. What it raises itself
     meanwhile, e.g. in a signal handler, passes.
@@ -159,7 +161,7 @@ def _import_recorder() -> "Callable[[Callable[[], None]], Callable[[BaseExceptio
     sys.meta_path.insert(0, finder)
     try:
         from traincope.startup.training import begin
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, OSError, MemoryError) as error:
         if _is_from_a_handler(error):
             raise
         return None

@@ -123,7 +123,7 @@ def _apart(rates: Floats) -> Bools:
     low, high = windows.min(axis=0), windows.max(axis=0)
     turns = np.array([_num_turns(row) for row in rates]) > 1
     low[turns], high[turns] = rates[turns].min(axis=1)[:, None], rates[turns].max(axis=1)[:, None]
-    outside = (rates[:, None] < low[None] * (1 - SAME)) | (rates[:, None] > high[None] * (1 + SAME))
+    outside: Bools = (rates[:, None] < low[None] * (1 - SAME)) | (rates[:, None] > high[None] * (1 + SAME))
     return outside & outside.swapaxes(0, 1)
 
 
