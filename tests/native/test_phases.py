@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,25 +94,31 @@ def test_both_recorders_write_the_same_fields(tmp_path: Path) -> None:
     assert without_numbers[0] == without_numbers[1]
 
 
+def counted(recorder: Any) -> Counter[tuple[int, bool]]:
+    """Count from now on, by thread, the phases that native code opens, and those that it leaves to the writer."""
+    natively, opened = recorder.begin_phase_natively, Counter[tuple[int, bool]]()
+
+    def begin_phase(*arguments: Any) -> Any:
+        slot = natively(*arguments)
+        opened[threading.get_ident(), bool(slot)] += 1
+        return slot
+
+    recorder.begin_phase_natively = begin_phase
+    return opened
+
+
 def test_phases_go_on_in_the_next_segment(tmp_path: Path) -> None:
     """Native code has no room at the end of each segment: the writer opens that record, and native code the next."""
     number, model = 2 * CAPACITY + 100, nn.Identity()
     with started(tmp_path) as recorder:
-        opened = {1: 0, 0: 0}
-        natively = recorder.begin_phase_natively
-
-        def counted(*arguments: Any) -> Any:
-            slot = natively(*arguments)
-            opened[bool(slot)] += 1
-            return slot
-
-        recorder.begin_phase_natively = counted
+        opened = counted(recorder)
         for _ in range(number):
             model(None)
+    main = threading.get_ident()
     rank = only_rank(tmp_path)
     forward = of_phase(rank, "main", Phase.FORWARD)
-    assert len(forward) == number == sum(opened.values())
-    assert 1 <= opened[False] <= 3
+    assert len(forward) == number == opened.total()
+    assert 1 <= opened[main, False] <= 3
     assert (forward["end_ns"] >= forward["start_ns"]).all()
     assert (np.diff(forward["start_ns"]) >= 0).all()
     assert rank.info.recorder["dropped"] == 0
@@ -131,12 +138,16 @@ def test_each_thread_writes_its_own_phases(tmp_path: Path) -> None:
             model(None)
         together.wait()
 
-    with started(tmp_path):
+    with started(tmp_path) as recorder:
+        opened = counted(recorder)
         threads = [threading.Thread(target=call, args=(group,)) for group in (*groups, None)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+    by_writer = [opened[thread.ident or 0, False] for thread in threads]
+    assert max(by_writer[:2]) <= 3
+    assert by_writer[2] == number
     rank = only_rank(tmp_path)
     counts = [len(of_phase(rank, f"thread-{number}", Phase.FORWARD)) for number in (1, 2, 3)]
     assert counts == [number] * 3

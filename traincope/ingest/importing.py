@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -219,7 +220,9 @@ class _Share:
     """Share of a trace that is read, reported as it grows."""
 
     def __init__(self, path: Path, on_read: Callable[[float], object]) -> None:
-        self._size, self._on_read, self._reported = path.stat().st_size if path.exists() else 0, on_read, 0.0
+        self._size, self._on_read, self._reported = 0, on_read, 0.0
+        with suppress(OSError):  # the reading says it
+            self._size = path.stat().st_size
 
     def add(self, num_bytes: int) -> None:
         if self._size:

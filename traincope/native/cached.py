@@ -26,14 +26,14 @@ class Use(StrEnum):
     AUTO = "auto"
     """The native recorder where its library is built for this torch, otherwise the Python hooks."""
     OFF = "off"
-    """The Python hooks."""
+    """The Python hooks, and the decoder in Python."""
     REQUIRE = "require"
     """As `auto`, but a training without the native recorder logs the reason, and `traincope doctor` fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The library of this Python and this torch, or why it is missing."""
+    """A library, or why it is missing."""
 
     path: Path | None
     why: str

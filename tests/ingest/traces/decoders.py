@@ -17,12 +17,13 @@ needs_decoder = pytest.mark.skipif(found.path is None, reason=found.why)
 
 def read_by_both(file: Path) -> tuple[Trace, Trace]:
     """Read a trace by the plain decoder and by the native one."""
-    traces = []
-    for use in (Use.OFF, Use.AUTO):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(VARIABLE, use)
-            traces.append(read_kineto(file))
-    return traces[0], traces[1]
+    return read_by(file, Use.OFF), read_by(file, Use.AUTO)
+
+
+def read_by(file: Path, use: Use) -> Trace:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, use)
+        return read_kineto(file)
 
 
 def contents(trace: Trace) -> dict[str, Any]:

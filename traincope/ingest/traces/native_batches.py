@@ -35,8 +35,8 @@ class Kind(IntEnum):
 
 def make_decoder(numbers: Mapping[str, Numbers]) -> Decoder:
     """Make the native decoder where its library is built, otherwise the plain one."""
-    path = find_decoder().path
     try:
+        path = find_decoder().path
         return PlainDecoder(numbers) if path is None else NativeDecoder(load_decoder(path), numbers)
     except (OSError, AttributeError):
         return PlainDecoder(numbers)

@@ -180,13 +180,13 @@ class Piece {
   }
 
   bool read_arguments(Event& event, bool& refused) {
-    reader_.unusual = false;
+    reader_.unusual = event.unusual = false;
+    event.correlation = event.sequence = event.forward_thread = event.num_bytes = event.collective = {};
+    event.grid = event.block = event.shapes = event.strides = {};
     if (*reader_.at != '{') {
       refused |= *reader_.at == 't' || *reader_.at == 'f';
       return reader_.skip_value(1);
     }
-    event.correlation = event.sequence = event.forward_thread = event.num_bytes = event.collective = {};
-    event.grid = event.block = event.shapes = event.strides = {};
     const bool whole = reader_.read_object(1, [&](std::string_view key) {
       refused |= reader_.escaped;
       const char* begin = reader_.at;
