@@ -104,7 +104,7 @@ class RankPath:
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPath:
-    """Critical paths of the counted steps that all ranks completed, or of at most MAX_STEPS evenly spread ones."""
+    """Critical paths of the counted steps that all ranks completed, or of at most 1,000 evenly spread ones."""
 
     steps: tuple[StepPath, ...] = ()
     clock_error_ns: int | None

@@ -26,7 +26,7 @@ INSTANT_NS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """Contention of one axis and operation with one other axis. Each rank's part counts, as in `AxisOperation`."""
+    """Contention of one axis and operation with one other axis. Each rank's part of a collective counts."""
 
     axis: str
     """The other axis."""

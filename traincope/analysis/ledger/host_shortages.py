@@ -51,12 +51,12 @@ class HostShortage:
 
     host: str
     ranks: tuple[int, ...]
-    """Those that lack it."""
+    """Those that lack cores or memory."""
     num_ranks: int
     """Number of the run's ranks on this host."""
     cause: ShortageCause
     ratio: float
-    """Share of the time in which a training thread waits for it: the mean over these ranks."""
+    """Share of the time in which a training thread waits for a core or for memory: the mean over these ranks."""
     wait_per_cpu: float | None
     """Wait for a core / CPU time of these training threads; None: they lack memory."""
     allowed: tuple[int, ...] = ()

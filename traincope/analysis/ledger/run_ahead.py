@@ -21,7 +21,7 @@ class RunAhead:
     """Run-ahead of the hosts in the counted steps of all ranks, by marks on the compute streams of their GPUs."""
 
     median_ns: int
-    """Median over the begins of steps and phases."""
+    """Median over the begins of steps and phases. Near 0, the host limits the GPU."""
     empty_ratio: float
     """Share of step time in computing phases after which the GPU had nothing to do: only the host can have ended them
     later than the GPU, or a wait of the host for the GPU. Stalls for communication are left out.

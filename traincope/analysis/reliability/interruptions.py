@@ -38,7 +38,7 @@ class Interruption:
     to_the_day: bool = False
     """True if only the day is known."""
     detect_ns: int | None = None
-    """Time from then until the launcher, or for a hang the agent, noticed it."""
+    """Time from `at` until the launcher, or for a hang the agent, noticed it."""
     restart_ns: int | None
     """Time from the attempt's last record to the first step of the next, or to its end if it made no step; None also if
     no other followed. Of a logbook, the time without a run.

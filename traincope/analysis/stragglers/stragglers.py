@@ -90,7 +90,7 @@ class Straggler:
     """Mean lateness per step: its excess over its peers, at most what they waited longer than it did."""
     gain_ratio: float
     """Share of step time that is saved if all named ranks are as fast as their peers: the mean lateness, or the result
-    of a replay (`replaying.caught_up`).
+    of a replay.
     """
     terms: tuple[TermExcess, ...]
     """Terms in which its work exceeds its peers' in its late steps, the largest excess first."""

@@ -162,12 +162,11 @@ def plain(value: Any) -> Any:
 def convert(source: object, kind: type[T], **derived: object) -> T:
     """Return a `kind`, a part that is not one result: from the keys of `source`, and from `derived` values.
 
-    Raises TypeError for a name in `derived` that is not a key, KeyError for a key without a value.
+    Raises TypeError for a key of `source` or a name in `derived` that `kind` lacks, KeyError for a key without a value.
     """
-    names = kind.__annotations__
-    if unknown := derived.keys() - names.keys():
+    names, values = kind.__annotations__, plain(source) | derived
+    if unknown := values.keys() - names.keys():
         raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
-    values = plain(source) | derived
     return cast(T, {key: values[key] for key in names})
 
 

@@ -6,8 +6,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
-from traincope.analysis.diff.diff import LEVEL, STEP, Clock
-from traincope.analysis.diff.significance import BLOCKS
+from traincope.analysis.diff.diff import STEP, Clock
+from traincope.analysis.diff.significance import BLOCKS, LEVEL
 from traincope.lines import Trimmed, indented, table, text
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema

@@ -77,7 +77,7 @@ class Attempt:
     undone_spans: tuple[tuple[int, int], ...] = ()
     """Begin and end of the steps that each rollback undid."""
     resumed_step: int | None = None
-    """Steps that its state had had when it continued, as the training declared by `RESUMED`, or None."""
+    """Steps that its state had had when it continued, as the training declared, or None."""
     ended_ns: Mapping[int, int] = field(default_factory=dict)
     """Rank -> the time when it wrote its ending."""
     rank_last_ns: Mapping[int, int] = field(default_factory=dict)

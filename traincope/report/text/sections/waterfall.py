@@ -62,7 +62,7 @@ def waterfall(
 ) -> Iterator[RenderableType]:
     """The waterfall, scaled to the longest bar, without terms that took no time. `causes`: shown below their terms.
 
-    `analysis`: the same, for the notes; without it, there are none.
+    `analysis`: that of the ledger, for the notes; without it, there are none.
     """
     mean = duration(mean_step_ns(ledger))
     head = Text("WHERE THE TIME WENT", style="bold")
