@@ -1,6 +1,5 @@
 """The plan page in a real browser, without any run: fields, chosen layouts, and an address that reproduces them."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,10 +69,7 @@ def test_layouts_are_searched_filtered_and_chosen(visit: Go, alone: str) -> None
 def test_the_page_answers_while_a_large_search_runs(visit: Go, alone: str) -> None:
     """The fields react to an impossible value at once; the search of 16,384 GPUs goes on in its own process."""
     page = visit(f"{alone}/plan?model=llama3-405b&gpus=16384&batch=2048", width=1000, dark=True).page
-    expect(page.locator("main")).to_contain_text(
-        re.compile(r"Searching all layouts: [\d,]+ (layouts fit so far|of [\d,]+ layouts that fit are predicted)\."),
-        timeout=PATIENCE_MS,
-    )
+    expect(page.locator("main")).to_contain_text("Searching all layouts: ", timeout=PATIENCE_MS)
     field = page.locator("input[id*='\"tp\"']")
     field.fill("0")
     field.press("Enter")

@@ -62,7 +62,7 @@ def caveats(
             "fitted on A100 and H100"
         )
     if not measured and (beyond := ", ".join(_beyond(layout, experts=experts))):
-        yield f"the fastest layout has {beyond}, and no published training that has is compared with the prediction"
+        yield f"the fastest layout has {beyond}, and the prediction is compared with no published training that has it"
 
 
 def interval(
