@@ -119,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TraincopeError as error:
         print(f"{called}: {error}", file=sys.stderr)
         code = error.exit_code
-    except KeyboardInterrupt:
-        print(f"{called}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"{called}: {stopped or 'interrupted'}", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
         drop_output()  # the reader (head, less) closed the pipe

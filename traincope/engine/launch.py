@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,10 @@ TORCHRUN = "traincope.cli.launch.torchrun_child"
 """torchrun that also records which rank failed."""
 PARENT_VARIABLE = "TRAINCOPE_PARENT"
 """Environment variable with the id of the process that starts torchrun or a rank, which end with it."""
+INTERRUPTED_SECONDS = 3
+"""Wait for a torchrun that got Ctrl-C, before it is asked to end."""
+ASKED_SECONDS = 10
+"""Wait for a torchrun that was asked to end, before it is killed."""
 
 _SIGNALS = {known.value: known.name for known in signal.Signals}
 
@@ -59,12 +64,32 @@ def launch(job: Launch) -> None:
 
 
 def _run(command: Sequence[str], job: Launch) -> int:
-    with subprocess.Popen(command, env=_environment(job)) as torchrun:
+    with _started(command, job) as torchrun:
         try:
             return job.wait(torchrun)
-        except BaseException:
-            torchrun.kill()
+        except KeyboardInterrupt:
+            _let_end(torchrun)
             raise
+        finally:
+            torchrun.kill()
+
+
+def _started(command: Sequence[str], job: Launch) -> "subprocess.Popen[bytes]":
+    """Start torchrun and its ranks with Ctrl-C ignored: each would print a traceback. `torchrun_child` answers it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return subprocess.Popen(command, env=_environment(job))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _let_end(torchrun: "subprocess.Popen[bytes]") -> None:
+    """Let torchrun end its ranks and write down why. It answers SIGINT once, and none before it has ranks."""
+    for number, seconds in ((signal.SIGINT, INTERRUPTED_SECONDS), (signal.SIGTERM, ASKED_SECONDS)):
+        torchrun.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            torchrun.wait(seconds)
+            return
 
 
 def torchrun_arguments(job: Launch) -> list[str]:

@@ -1,15 +1,17 @@
-"""A launcher that is killed takes torchrun and all ranks with it, so that the training can be resumed at once."""
+"""A launcher that is killed or interrupted takes torchrun and all ranks with it, and Ctrl-C leaves one line."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.launch.test_restarts import CONFIG
 from tests.live.processes import until
+from traincope.cli.main import INTERRUPTED
 from traincope.engine.checkpoint.places.directory import complete_checkpoints, step_of
 from traincope.engine.launch import TORCHRUN, WORKER
 from traincope.store.job.launcher import notes_path, read_notes
@@ -17,10 +19,14 @@ from traincope.store.job.launcher import notes_path, read_notes
 STEPS = 100_000
 
 
-def started(directory: Path, *words: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "traincope.cli.main", "train", directory / "config.toml", "--out"]
+def started(directory: Path, *words: str, session: bool = False) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "traincope.cli.main", "train", str(directory / "config.toml"), "--out"]
     return subprocess.Popen(
-        [*command, directory / "run", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ
+        [*command, str(directory / "run"), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+        start_new_session=session,
     )
 
 
@@ -58,3 +64,19 @@ def test_no_rank_outlives_its_launcher_and_the_training_resumes(tmp_path: Path, 
     if killed == "launcher":
         (stopped,) = read_notes(notes_path(tmp_path / "run"))
         assert (stopped.rank, stopped.exit_code) == (None, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("gets_it", [os.killpg, os.kill], ids=["all processes", "the launcher alone"])
+def test_ctrl_c_ends_the_training_with_one_line(tmp_path: Path, gets_it: Callable[[int, int], None]) -> None:
+    """A terminal sends it to all processes at once; torchrun and ranks would print a traceback each."""
+    (tmp_path / "text").write_text("\n".join(f"{n} squared is {n * n}" for n in range(200)))
+    (tmp_path / "config.toml").write_text(CONFIG.format(text=tmp_path / "text"))
+    launcher = started(tmp_path, "--set", f"train.steps={STEPS}", session=True)
+    until(lambda: bool(complete_checkpoints(tmp_path / "run" / "checkpoints")), "the first checkpoint")
+    gets_it(launcher.pid, signal.SIGINT)
+    _, errors = launcher.communicate()
+    assert errors.decode() == f"traincope train: stopped by you, with Ctrl-C; recorded in {tmp_path / 'run'}\n"
+    assert launcher.returncode == INTERRUPTED
+    until(lambda: not any(processes(tmp_path).values()), "the end of all processes")
+    (stopped,) = read_notes(notes_path(tmp_path / "run"))
+    assert (stopped.rank, stopped.exit_code) == (None, -signal.SIGINT)

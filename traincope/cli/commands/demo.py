@@ -102,7 +102,7 @@ def _train(job: Job, console: Console) -> None:
     try:
         train(job, console=console)
     except (TrainingError, KeyboardInterrupt) as error:
-        console.print(f"\n{error or 'ended by Ctrl-C'}", highlight=False, markup=False)
+        console.print(f"\n{error}", highlight=False, markup=False)
 
 
 def _report(out: Path, console: Console, *, full: bool) -> None:

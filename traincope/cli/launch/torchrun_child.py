@@ -4,12 +4,14 @@ torchrun prints failures only as text, and incompletely for an attempt that it r
 need rank and exit code. This torchrun ends its ranks and itself when the launcher ends.
 """
 
+import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from torch.distributed import run as torchrun
@@ -29,26 +31,50 @@ KILLED = 128
 AGENT = "LocalElasticAgent"
 """Name in `torch.distributed.launcher.api` of the class that watches the ranks for torchrun."""
 
+SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+"""torchrun's own variable: at these signals it ends its ranks, and gives them the same signal."""
+
 
 def main(notes: Path, arguments: list[str]) -> int:
     make_safe()
     end_with_starter(signal.SIGTERM)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
+    os.environ[SIGNALS_VARIABLE] = "SIGTERM,SIGHUP,SIGQUIT"
     agent = _noting_agent(notes)
     setattr(launcher, AGENT, agent)
     try:
         torchrun.run(torchrun.parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError:
         return 1
+    except _Interrupted:
+        append_notes(notes, [_stopped(signal.SIGINT, attempt=agent.attempt)])
+        return KILLED + signal.SIGINT
     except SignalException as stopped:
         append_notes(notes, [_stopped(stopped.sigval, attempt=agent.attempt)])
         return KILLED + int(stopped.sigval)
     return 0
 
 
+class _Interrupted(SignalException):
+    """Ctrl-C. The ranks ignore it and get SIGTERM, which also ends one that waits for another, without a traceback."""
+
+
 class _Agent(LocalElasticAgent):
     attempt = 0
     """The attempt that it watches now."""
+
+    def _start_workers(self, *args: Any, **kwargs: Any) -> dict[int, Any]:
+        """Answer Ctrl-C once the ranks have inherited that it is ignored."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ranks: dict[int, Any] = super()._start_workers(*args, **kwargs)
+        signal.signal(signal.SIGINT, _interrupt)
+        return ranks
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable()  # torchrun's lines on each rank that it ends
+    raise _Interrupted("Ctrl-C", sigval=signal.SIGTERM)
 
 
 def _noting_agent(notes: Path) -> type[_Agent]:

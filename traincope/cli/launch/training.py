@@ -22,6 +22,7 @@ from traincope.cli.launch.hang_exit import REPORT, hang_exit
 from traincope.cli.launch.injecting import injecting_environment
 from traincope.errors import HangError, MissingDependencyError, TrainingError, UsageError
 from traincope.store.job.launcher import next_attempt, notes_path
+from traincope.store.layout import RUN_FILE
 
 if TYPE_CHECKING:
     from traincope.engine.config import Config
@@ -77,7 +78,7 @@ def train(job: Job, *, console: Console) -> None:
     """Launch the training through torchrun and draw a progress bar until it ends.
 
     Raises UsageError, ConfigError, DataError or CheckpointError, if possible before any process starts, TrainingError
-    if a rank failed, and HangError if the training hung and was ended.
+    if a rank failed, HangError if the training hung and was ended, and KeyboardInterrupt with a message after Ctrl-C.
     """
     _check_writable(job.out)
     ending = hang_exit(job.on_hang, runs=lambda: [job.out], environment=os.environ)
@@ -106,6 +107,9 @@ def train(job: Job, *, console: Console) -> None:
         try:
             with progress_bar(progress_file, steps=config.train.steps, console=console):
                 launch(launched)
+        except KeyboardInterrupt as stopped:
+            where = f"; recorded in {job.out}" if (job.out / RUN_FILE).is_file() else ""
+            raise KeyboardInterrupt(f"stopped by you, with Ctrl-C{where}") from stopped
         except TrainingError as error:
             if ending is None or ending.notice is None:
                 raise
