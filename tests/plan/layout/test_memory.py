@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.truth.formulas import peaks
 from traincope.errors import UsageError
-from traincope.plan.layout.activations import ActivationPolicy, stage_bytes
+from traincope.plan.layout.activations import ActivationPolicy, logits_bytes, scores_bytes, stage_bytes
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.memory import Elements, elements, max_held, memory
 from traincope.plan.model.precision import Precision, States, model_states
@@ -145,3 +146,23 @@ def test_shards_lie_within_a_replica() -> None:
     assert hybrid.states == full.states
     with pytest.raises(UsageError, match="replicas is 3; it must divide dp = 8"):
         Layout(dp=8, replicas=3)
+
+
+def test_attention_that_is_not_fused_has_a_buffer_of_scores_and_a_mask() -> None:
+    """Two sequences of 4 x 4 scores: of 2 heads in 16 bits, over 2 ranks of tp, and a byte each of the mask."""
+    layout, policy = Layout(tp=2, micro_batch=2), ActivationPolicy()
+    assert scores_bytes(SMALL, layout=layout, policy=policy) == 2 * 16 * 2 * 2 // 2 + 2 * 16
+    (rank,) = memory(SMALL, layout=layout, precision=Precision(), policy=policy, workspace_bytes=1000)
+    assert rank.temporary == 1000 + 64 + 32
+    (fused,) = memory(SMALL, layout=layout, precision=Precision(), policy=replace(policy, flash=True))
+    assert fused.temporary == 0
+
+
+def test_torchs_loss_holds_three_numbers_in_fp32_per_logit() -> None:
+    """4 tokens x 10 logits. Megatron-LM's loss holds one number in fp32 and one in 16 bits."""
+    sizes = [logits_bytes(SMALL, layout=Layout(dp=2, zero=zero), policy=ActivationPolicy()) for zero in (1, 2, 3)]
+    assert sizes == [40 * 6, 40 * 12, 40 * 12]
+
+
+def test_published_peaks_are_planned_within_what_is_wanted() -> None:
+    assert peaks.main() == 0

@@ -66,8 +66,7 @@ def block_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy,
 def embedding_output_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:
     """Bytes that embedding and output add on their stages.
 
-    Section 4.3 of the paper: the embedding's dropout mask, and 4 s b h (1 + V / h), where the logits are in fp32. The
-    16-bit ones that they are cast from stay until the loss is computed (`make truth-plan` has Megatron-LM's peaks).
+    Section 4.3 of the paper: the embedding's dropout mask, and 4 s b h (1 + V / h), where the logits are in fp32.
     """
     tokens = _tokens(shape, layout)
     first = tokens * shape.hidden * MASK // layout.stream_ranks if stage == 0 and policy.dropout else 0
@@ -78,9 +77,28 @@ def embedding_output_bytes(shape: Transformer, *, layout: Layout, policy: Activa
 
 
 def logits_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> int:
-    """Bytes of a microbatch's logits on the rank with the last stage, while the loss is computed."""
-    each = DTYPES["fp32"] + (policy.element_bytes if policy.dtype != "fp32" else 0)
+    """Bytes of a microbatch's logits on the rank with the last stage, while the loss is computed.
+
+    Megatron-LM's loss overwrites its fp32 logits with their gradient; the 16-bit ones that they are cast from stay
+    until then (megatron/core/tensor_parallel/cross_entropy.py). Trainings with ZeRO 2 and 3 use torch's cross entropy:
+    its backward holds the logarithm of the softmax, its gradient, and the gradient of the logits, all in fp32.
+    """
+    if layout.zero >= 2:
+        each = 3 * DTYPES["fp32"]
+    else:
+        each = DTYPES["fp32"] + (policy.element_bytes if policy.dtype != "fp32" else 0)
     return _tokens(shape, layout) * shape.vocabulary * each // layout.tp
+
+
+def scores_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy) -> int:
+    """Bytes of a block's scores before softmax, and of the mask that all blocks share.
+
+    Attention that is not fused writes the scores into a buffer that it uses again in each block.
+    """
+    if policy.flash:
+        return 0
+    keys = _tokens(shape, layout) * shape.sequence
+    return keys * shape.heads * policy.element_bytes // layout.tp + keys * MASK
 
 
 def stage_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, stage: int) -> int:

@@ -44,6 +44,8 @@ class Machine:
     """Dense FLOP/s of one device."""
     memory_bytes: int
     """Memory of one device."""
+    workspace_bytes: int = 0
+    """Part of it that the library of matrix products keeps."""
     ranks_per_node: int = 8
     """Ranks of one link domain."""
     node_bytes_per_second: float

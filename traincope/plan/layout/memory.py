@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from traincope.plan.layout.activations import ActivationPolicy, block_bytes, logits_bytes, stage_bytes
+from traincope.plan.layout.activations import ActivationPolicy, block_bytes, logits_bytes, scores_bytes, stage_bytes
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision, States, model_states
@@ -36,8 +36,8 @@ class RankMemory:
     activations: int
     """Bytes while the most microbatches are in flight."""
     temporary: int = 0
-    """Bytes of weights that ZeRO-3 gathers, of whole gradients before ZeRO-2 and 3 reduce them, and of the activations
-    of a block that is computed again."""
+    """Bytes of weights that ZeRO-3 gathers, of whole gradients before ZeRO-2 and 3 reduce them, of the activations of a
+    block that is computed again, of unfused attention's buffers, and of the workspaces of matrix products."""
     in_flight: int
     """Most microbatches that its stages hold at once; each stage of a microbatch counts."""
 
@@ -57,9 +57,12 @@ class Elements:
 
 
 def memory(
-    shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy
+    shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy, workspace_bytes: int = 0
 ) -> tuple[RankMemory, ...]:
-    """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout."""
+    """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout.
+
+    `workspace_bytes`: bytes that the library of matrix products keeps on each rank.
+    """
     layout.check(shape)
     kept = whole = _stage_bytes(shape, layout=layout, policy=policy)
     if policy.recompute is not Recompute.NONE:
@@ -84,7 +87,8 @@ def memory(
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
                 activations=activations,
-                temporary=_temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
+                temporary=workspace_bytes
+                + _temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
                 in_flight=in_flight[rank],
             )
         )
@@ -131,7 +135,8 @@ def _temporary(shape: Transformer, *, layout: Layout, precision: Precision, poli
     again = _again_bytes(shape, layout=layout, policy=policy, blocks=blocks, routed=routed)
     has_logits = layout.pipeline.stages - 1 in layout.stages(rank)
     gone = logits_bytes(shape, layout=layout, policy=policy) if has_logits else 0
-    return gathered + max(whole + again - gone, 0)
+    scores = scores_bytes(shape, layout=layout, policy=policy)
+    return gathered + scores + max(whole + again - gone, 0)
 
 
 def _again_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy, blocks: int, routed: int) -> int:

@@ -179,7 +179,9 @@ def predict(
     layout's `memory` and `exact_bubble`, if they are computed already. Without `communicates` the prediction has no
     axes, and its step is a lower bound.
     """
-    held = memory(shape, layout=layout, precision=precision, policy=policy) if held is None else held
+    if held is None:
+        workspace = machine.workspace_bytes
+        held = memory(shape, layout=layout, precision=precision, policy=policy, workspace_bytes=workspace)
     bubble = exact_bubble(shape, layout=layout) if bubble is None else bubble
     model = step_flops(shape, batch=layout.batch, causal_half=causal_half).model
     one = work(shape, layout=layout, precision=precision, policy=policy, machine=machine, causal_half=causal_half)

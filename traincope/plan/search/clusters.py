@@ -17,6 +17,8 @@ from traincope.plan.search.rates import MeasuredRates
 GIB = 1 << 30
 DTYPE = "bfloat16"
 
+AMPERE_WORKSPACES, HOPPER_WORKSPACES, CDNA_WORKSPACES = (2 * kib * 1024 for kib in (8_320, 32_768, 131_072))
+"""torch's defaults (aten/src/ATen/cuda/CublasHandlePool.cpp), for the threads of forward and of backward."""
 NODE_LATENCY_SECONDS, NETWORK_LATENCY_SECONDS = 3.4e-6, 14e-6
 """Time of one step of a ring: NVIDIA/nccl, src/graph/tuning.cc, `hwLat`, protocol Simple, NVLINK and NET."""
 
@@ -28,6 +30,8 @@ class Accelerator:
     spec: HardwareSpec
     family: Family
     memory_gib: int
+    workspace_bytes: int = 0
+    """Workspaces that torch keeps for the library of matrix products."""
     domain: int
     """Devices of one link domain: an NVLink node, a slice of TPUs."""
     domain_gb: float
@@ -70,6 +74,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_listed("NVIDIA A100-SXM4-80GB"),
             family=AMPERE,
             memory_gib=80,
+            workspace_bytes=AMPERE_WORKSPACES,
             domain=8,
             domain_gb=300,
             network_gb=25,
@@ -80,6 +85,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_listed("NVIDIA H100 80GB HBM3"),
             family=HOPPER,
             memory_gib=80,
+            workspace_bytes=HOPPER_WORKSPACES,
             domain=8,
             domain_gb=450,
             network_gb=50,
@@ -90,6 +96,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_listed("NVIDIA H200"),
             family=H200,
             memory_gib=140,
+            workspace_bytes=HOPPER_WORKSPACES,
             domain=8,
             domain_gb=450,
             network_gb=50,
@@ -100,6 +107,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_listed("NVIDIA B200"),
             family=BLACKWELL,
             memory_gib=179,
+            workspace_bytes=HOPPER_WORKSPACES,
             domain=8,
             domain_gb=900,
             network_gb=50,
@@ -110,6 +118,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             spec=_listed("AMD Instinct MI300X"),
             family=CDNA3,
             memory_gib=192,
+            workspace_bytes=CDNA_WORKSPACES,
             domain=8,
             domain_gb=448,
             pair_gb=64,
@@ -207,6 +216,7 @@ class Cluster:
         machine = Machine(
             peak_flops=spec.tflops[DTYPE] * 1e12,
             memory_bytes=self.memory_bytes,
+            workspace_bytes=accelerator.workspace_bytes,
             ranks_per_node=self.domain_ranks,
             node_bytes_per_second=accelerator.domain_gb * 1e9,
             pair_bytes_per_second=None if accelerator.pair_gb is None else accelerator.pair_gb * 1e9,

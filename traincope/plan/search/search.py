@@ -121,7 +121,8 @@ def _fitting(
     """Yield the layouts of a series that fit, each with the first policy that fits."""
     for number, layout in enumerate(series):
         for policy in policies:
-            held = memory(shape, layout=layout, precision=precision, policy=policy)
+            workspace = machine.workspace_bytes
+            held = memory(shape, layout=layout, precision=precision, policy=policy, workspace_bytes=workspace)
             needed = max(rank.total for rank in held)
             if needed <= machine.memory_bytes:
                 yield _Fitting(layout=layout, policy=policy, held=held)
