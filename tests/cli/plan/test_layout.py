@@ -53,7 +53,7 @@ def test_memory_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["ranks"], answer["batch"], answer["parameters"]) == (4, 4, parameters)
     assert (rank["weights_bytes"], rank["gradients_bytes"]) == (2 * parameters // 4, parameters)
     assert rank["optimizer_bytes"] == 3 * parameters
-    assert rank["activations_bytes"] == (4 * 34 + 1 + 4 * (1 + 2) + 2 * 2) * 2**19
+    assert rank["activations_bytes"] == (4 * 34 + 1 + 4 + 12 * 2) * 2**19
     assert answer["largest_bytes"] == rank["total_bytes"]
 
 

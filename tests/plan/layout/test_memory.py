@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.truth.formulas import peaks
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy, logits_bytes, scores_bytes, stage_bytes
 from traincope.plan.layout.layout import Layout
@@ -162,7 +161,3 @@ def test_torchs_loss_holds_three_numbers_in_fp32_per_logit() -> None:
     """4 tokens x 10 logits. Megatron-LM's loss holds one number in fp32 and one in 16 bits."""
     sizes = [logits_bytes(SMALL, layout=Layout(dp=2, zero=zero), policy=ActivationPolicy()) for zero in (1, 2, 3)]
     assert sizes == [40 * 6, 40 * 12, 40 * 12]
-
-
-def test_published_peaks_are_planned_within_what_is_wanted() -> None:
-    assert peaks.main() == 0
