@@ -93,6 +93,12 @@ OUTSIDE_DDP = "parameters outside DDP"
 `first`.
 """
 
+OUTSIDE_UNITS = "parameters outside units"
+"""Name of the events about parameters that are in no unit of FSDP or DDP; details: first `of` (FSDP or DDP), `units`,
+`replicas` (first, last and number of the ranks that each unit has), `parameters`, `bytes` and `names`, then `step` and
+`sums`.
+"""
+
 LEARNING_RATES = "learning rates"
 """Name of the event with the rates of an optimizer whose parameters DDP reduces; details: `optimizer`, its number,
 `replicas`, first, last and number of the ranks with the same gradients, and of each group `parameters` and `rates`.

@@ -35,6 +35,7 @@ from traincope.record.state.checks import StateChecks
 from traincope.record.state.learning_rates import LearningRates
 from traincope.record.state.non_finite import NonFinite
 from traincope.record.state.outside_ddp import OutsideDDP
+from traincope.record.state.outside_units import OutsideUnits
 from traincope.record.trainers.parts import TrainerParts
 
 
@@ -54,6 +55,7 @@ def make_hooks() -> tuple[Hook, ...]:
         StateChecks(phases),
         NonFinite(phases),
         OutsideDDP(phases),
+        OutsideUnits(phases),
         LearningRates(phases),
         DistributedDataParallelStall(collectives, phases, waits),
         ObjectCollectives(phases),

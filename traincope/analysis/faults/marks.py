@@ -24,6 +24,7 @@ from traincope.events import (
     NO_STEP,
     OPEN,
     OUTSIDE_DDP,
+    OUTSIDE_UNITS,
     RECORDER_LEVEL,
     REQUESTED_WINDOW,
     ROLLBACK,
@@ -52,7 +53,7 @@ KINDS = {
 SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
-        *(TENSOR_CENSUS, OUTSIDE_DDP, LEARNING_RATES, BUSY_THREAD, *HARDWARE_EVENTS),
+        *(TENSOR_CENSUS, OUTSIDE_DDP, OUTSIDE_UNITS, LEARNING_RATES, BUSY_THREAD, *HARDWARE_EVENTS),
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are

@@ -6,6 +6,7 @@ from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
 from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
 from traincope.analysis.faults.anomalies.learning_rates import DifferentRates
+from traincope.analysis.faults.anomalies.outside_units import OutsideUnits
 from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.recovery import recovery
@@ -18,6 +19,11 @@ KINDS = {
     FaultKind.REPLICAS_DIFFER: FindingKind.REPLICAS_DIFFER,
 }
 
+WRAP = {
+    "FSDP": "Call fully_shard(model) after its blocks: the root unit takes all parameters that no block has.",
+    "DDP": "Give DDP one module that contains all trained parameters, or reduce the gradients of the others by hand.",
+}
+MAX_NAMED_PARAMETERS = 3
 MAX_NAMED = 8
 """Ranks of one rate, and rates, that are named."""
 
@@ -76,6 +82,23 @@ def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
         confidence=HIGH if gradients.counted or outside is not None else MEDIUM,
         evidence=evidence,
         advice=advice,
+    )
+
+
+def outside_of_units(drifting: OutsideUnits) -> Iterator[Finding]:
+    """Finding about replicas that drift apart in parameters that are in no unit of FSDP or DDP."""
+    named = drifting.names[:MAX_NAMED_PARAMETERS]
+    others = f" and {drifting.parameters - len(named)} others" if drifting.parameters > len(named) else ""
+    yield Finding(
+        kind=FindingKind.UNREDUCED_GRADIENTS,
+        confidence=HIGH,
+        evidence=(
+            f"replicas drift apart: the optimizer trains {', '.join(named)}{others}, {size(drifting.bytes)} in all, "
+            f"that are in no unit of {drifting.unit}, and their gradients are never reduced: before the first update "
+            f"they were equal on {drifting.num_ranks} ranks, and in all {drifting.num_looks} later steps in which they "
+            "were compared they differ"
+        ),
+        advice=f"{WRAP[drifting.unit]} Then restart from a checkpoint that was equal on all ranks.",
     )
 
 

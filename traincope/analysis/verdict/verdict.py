@@ -13,6 +13,7 @@ from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.late_backwards import late_backwards
 from traincope.analysis.faults.anomalies.learning_rates import different_rates
+from traincope.analysis.faults.anomalies.outside_units import outside_units
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -35,7 +36,13 @@ from traincope.analysis.replaying.prices import Prices
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.slowdown import Slowdown
 from traincope.analysis.stragglers.stragglers import Stragglers
-from traincope.analysis.verdict.bad_state import added_after_reduction, bad_state, unequal_rates, unreduced
+from traincope.analysis.verdict.bad_state import (
+    added_after_reduction,
+    bad_state,
+    outside_of_units,
+    unequal_rates,
+    unreduced,
+)
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
 from traincope.analysis.verdict.data_findings import data_findings
@@ -95,7 +102,8 @@ def verdict(
     findings = in_order_of_cause(tuple(lost), tuple(hung), hung_before=hung_before(lost_hosts(timeline), hangs))
     findings += rank_failures(timeline, faults, hangs, out_of_memory)
     findings += bad_state(timeline, faults, state)
-    findings += unreduced(unreduced_gradients(timeline, calls))
+    drifting = outside_units(timeline, calls)
+    findings += unreduced(unreduced_gradients(timeline, calls)) if drifting is None else outside_of_units(drifting)
     findings += added_after_reduction(late_backwards(timeline))
     findings += data_findings(timeline, order, fed)
     findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step

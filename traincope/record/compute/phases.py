@@ -122,6 +122,7 @@ class Phases:
         self._open_optimizers: dict[int, Slot] = {}
         self._after_backward: list[Callable[[], None]] = []
         self._after_phase: list[Callable[[Phase], None]] = []
+        self._before_first_step: list[Callable[[Any], None]] = []
         self._callers: weakref.WeakSet[_Caller] = weakref.WeakSet()
         """Threads that have called a root module, without autograd's threads, which recompute."""
         self.raised_in = Phase.NONE
@@ -181,6 +182,15 @@ class Phases:
         """Call a listener of `after_phase` no longer."""
         if listener in self._after_phase:
             self._after_phase.remove(listener)
+
+    def before_first_step(self, listener: Callable[[Any], None]) -> None:
+        """Call `listener` with each optimizer before its first step. It must not raise."""
+        self._before_first_step.append(listener)
+
+    def ignore_first_steps(self, listener: Callable[[Any], None]) -> None:
+        """Call a listener of `before_first_step` no longer."""
+        if listener in self._before_first_step:
+            self._before_first_step.remove(listener)
 
     def observe_modules(self, observer: ModuleCalls) -> None:
         """Let `observer` see every module's call. Repeated registrations count once."""
@@ -474,6 +484,8 @@ class Phases:
         self._recorder.steps.optimizer_steps()
         number = self._recorder.names.intern(type(optimizer).__name__)
         self.optimizers.add(optimizer, number)
+        for listener in tuple(self._before_first_step):
+            listener(optimizer)
         return number
 
     def _end_optimizer(self, optimizer: Any) -> None:

@@ -477,14 +477,7 @@ def fsdp_parameters(module: Any) -> Iterator[tuple[Any, Any, list[Any], list[Any
     it is gathered into (without storage outside of that time), and gradients that are not reduced yet. Empty if
     FSDP2 does not manage the module, or if this torch keeps them under other names.
     """
-    state_of = getattr(type(module), "_get_fsdp_state", None)
-    if state_of is None:
-        return
-    state = state_of(module)
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # torch before 2.11
-        groups = [group] if (group := getattr(state, "_fsdp_param_group", None)) is not None else []
-    for group in groups:
+    for group in _fsdp_groups(module) or ():
         for parameter in group.fsdp_params:
             whole = getattr(parameter, "_unsharded_param", None)
             gradients = [getattr(whole, "grad", None), parameter.unsharded_accumulated_grad]
@@ -494,3 +487,38 @@ def fsdp_parameters(module: Any) -> Iterator[tuple[Any, Any, list[Any], list[Any
                 list(parameter.all_gather_outputs),
                 [gradient for gradient in gradients if gradient is not None],
             )
+
+
+def unit_ranks(module: Any) -> tuple[str, tuple[int, ...]] | None:
+    """Return the library that reduces the gradients of a module as a unit, and the ranks over which it does.
+
+    They are those among which FSDP shards the unit, also with replicas of the shards, and none if it ignores all of the
+    unit's parameters. None: the module is no unit.
+    """
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    groups = _fsdp_groups(module)
+    if groups is not None:
+        infos = [group.mesh_info for group in groups]
+        known = [getattr(info, f"{kind}_process_group", None) for info in infos for kind in ("shard", "replicate")]
+        used = [group for group in known if group is not None]
+        return "FSDP", tuple(dist.get_process_group_ranks(used[0])) if used else ()
+    if isinstance(module, DistributedDataParallel):
+        return "DDP", tuple(dist.get_process_group_ranks(module.process_group))
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel):
+        return "FSDP", tuple(dist.get_process_group_ranks(module.process_group))
+    return None
+
+
+def _fsdp_groups(module: Any) -> list[Any] | None:
+    """Groups of the parameters that FSDP2 shards at a module; None if it does not manage the module."""
+    state_of = getattr(type(module), "_get_fsdp_state", None)
+    if state_of is None:
+        return None
+    state = state_of(module)
+    groups: list[Any] | None = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.11
+        groups = [group] if (group := getattr(state, "_fsdp_param_group", None)) is not None else []
+    return groups

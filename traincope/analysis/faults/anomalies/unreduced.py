@@ -77,7 +77,7 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     outside = _outside_ddp(timeline) if by_ddp else None
     if outside is not None and reduced <= outside.reduced_bytes + outside.bytes // 2:
         return replace(found, outside=outside)
-    if known is not None and all(_is_averaged(rank, known) for rank in timeline.ranks):
+    if known is not None and all(is_averaged(rank, known) for rank in timeline.ranks):
         return None
     if by_ddp:
         seen = found.counted or steps >= MANY_STEPS or _issued_no_more(timeline, calls)
@@ -118,15 +118,20 @@ def _by_hand(rank: RankTimeline) -> bool:
     return _one_axis(rank) and all(group.rule == NO_RULE for group in rank.groups)
 
 
-def _is_averaged(rank: RankTimeline, num_bytes: int) -> bool:
-    """Return whether the collectives of several steps, but not of all, could have averaged the whole model."""
+def is_averaged(rank: RankTimeline, num_bytes: int, *, beyond_usual: bool = False) -> bool:
+    """Return whether the collectives of several steps, but not of all, could have averaged `num_bytes` of parameters.
+
+    `beyond_usual`: next to what the collectives of a usual step have.
+    """
     steps = Numbering.of(np.array([step.number for step in rank.steps], dtype=np.int64))
     sums = np.zeros(len(steps) + 1, dtype=np.int64)  # the last is outside of steps
     for records in rank.threads.values():
         sent = records[(records["kind"] == Kind.COLLECTIVE) & (records["flags"] & Flag.POINT_TO_POINT == 0)]
         doubled = np.isin(sent["flags"].astype(np.int64) >> ELEMENT_SHIFT, HALF)
         np.add.at(sums, steps.number(sent["step"].astype(np.int64)), sent["value"] * (1 + doubled))
-    whole = np.count_nonzero(sums[:-1] >= ALMOST_ALL * num_bytes)
+    of_steps = sums[:-1]
+    usual = float(np.median(of_steps[of_steps > 0])) if beyond_usual and of_steps.any() else 0.0
+    whole = np.count_nonzero(of_steps >= usual + ALMOST_ALL * num_bytes)
     return bool(AVERAGES <= whole < len(steps))
 
 
