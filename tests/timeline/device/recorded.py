@@ -19,6 +19,7 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.stage import _PipelineStageBase
 from torch.utils.data import DataLoader, IterableDataset
 
+from tests.timeline.device.nccl import VirtualNccl, groups_of
 from tests.virtual_gpu.actions import (
     COMPUTE_STREAM,
     Action,
@@ -51,6 +52,7 @@ from traincope.record.compute.data import DataLoading
 from traincope.record.compute.phases import Phases
 from traincope.record.compute.pipeline import PipelineActions
 from traincope.record.gpu import device as devices
+from traincope.record.gpu.nccl import NcclPlugin
 from traincope.record.process.interruptions import GarbageCollection
 from traincope.record.segments import slots as slots_module
 from traincope.record.segments import writer as writer_module
@@ -63,6 +65,8 @@ from traincope.timeline.device.actions import ANNOTATION
 
 TAG = 3
 """Tag of all messages."""
+OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "reduce_scatter": "reduce_scatter"}
+"""Operation of a work -> its name in the records."""
 BEGAN_NS = 1_000_000_000
 """The monotonic clock of a host when its program begins."""
 WARM_UP, LAST = 0, 99
@@ -132,10 +136,19 @@ class _RecordedHost(Host):
     """A host that performs the ranges of its program inside the calls that the recorder hooks."""
 
     def __init__(
-        self, program: Program, recorder: Recorder, hooks: _Hooks, clock: HostClock, *, rank: int, num_ranks: int
+        self,
+        program: Program,
+        recorder: Recorder,
+        hooks: _Hooks,
+        clock: HostClock,
+        *,
+        rank: int,
+        num_ranks: int,
+        groups: Mapping[str, tuple[int, ...]],
+        nccl: VirtualNccl | None,
     ) -> None:
         super().__init__(0, program, {})
-        self._real_rank, self._num_ranks = rank, num_ranks
+        self._real_rank, self._num_ranks, self._members, self._nccl = rank, num_ranks, groups, nccl
         self._recorder, self._hooks, self._clock = recorder, hooks, clock
         self._groups: dict[str, KnownGroup] = {}
         self._issued: dict[int, Issued] = {}
@@ -184,6 +197,12 @@ class _RecordedHost(Host):
             self._issue(action.collective)
         around(lambda: self.play_range(action, thread))
         yield from ()
+
+    def _launch(self, action: Launch, thread: str) -> Iterator[None]:
+        yield from super()._launch(action, thread)
+        launched = self.launched[len(self.launched) - len(action.works) :]
+        if self._nccl is not None and any(work.group is not None for work, *_ in launched):
+            self._nccl.launched([each for each in launched if each[0].group is not None], BEGAN_NS + self.now_ns)
 
     def _act(self, action: Range, thread: str) -> None:
         """Call what torch's schedules call. What follows the first part of a last stage's forward is its loss."""
@@ -237,8 +256,8 @@ class _RecordedHost(Host):
     def _issue(self, work: Work) -> None:
         """Begin the record of a collective, as the hook on c10d does."""
         group = _group_of(work)
-        known = self._known(group.name, group.axis, group.ranks)
-        name = self._recorder.names.intern(work.operation)
+        known = self._known(group.name, group.axis, self._members[group.name])
+        name = self._recorder.names.intern(OPERATIONS.get(work.operation, work.operation))
         self._issued[work.stream] = self._begin_issued((name, known.number, known.count, -1, 0, 64, 0, 0), known)
         known.count += 1
 
@@ -379,15 +398,19 @@ class _Current(VirtualDevice):
         super().__init__(host.gpu, lambda: host.now_ns, stream=COMPUTE_STREAM)
 
 
-def record(program: Program, folder: Path) -> Path:
-    """Record every rank of a padded program. Returns the run directory."""
+def record(program: Program, folder: Path, *, nccl: int | None = None) -> Path:
+    """Record every rank of a padded program. Returns the run directory.
+
+    `nccl`: version of NCCL's interface by which the plugin that `plugin_with_clock` names records too.
+    """
     with virtual_hosts() as clock:
         for rank in range(len(program.ranks)):
-            _record_rank(alone(program, rank), rank, len(program.ranks), clock, folder)
+            _record_rank(program, rank, clock, folder, nccl=nccl)
     return folder / "run"
 
 
-def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, folder: Path) -> None:
+def _record_rank(whole: Program, rank: int, clock: HostClock, folder: Path, *, nccl: int | None) -> None:
+    program, ranks, groups = alone(whole, rank), len(whole.ranks), groups_of(whole)
     clock.host, clock.polling = None, False
     identity = Identity(rank=rank, world_size=ranks, run_id="test", restarts=0)
     recorder = Recorder(folder / "run", root=folder, identity=identity, disk_budget_bytes=1 << 22)
@@ -397,13 +420,23 @@ def _record_rank(program: Program, rank: int, ranks: int, clock: HostClock, fold
     waits = Waits(Collectives(Meshes()), phases)
     installed = (waits, phases, PipelineActions(phases), DataLoading(phases), Checkpoints(phases), collector)
     hooks = _Hooks(phases=phases, waits=waits, collector=collector)
-    host = clock.host = _RecordedHost(program, recorder, hooks, clock, rank=rank, num_ranks=ranks)
+    plugin = NcclPlugin()
+    if nccl is not None:
+        plugin.install(recorder)
+    virtual = None if nccl is None else VirtualNccl(rank, groups, version=nccl)
+    host = clock.host = _RecordedHost(
+        program, recorder, hooks, clock, rank=rank, num_ranks=ranks, groups=groups, nccl=virtual
+    )
     for hook in installed:
         hook.install(recorder)
     try:
         host.play(program.ranks[0], "main")
         host.now_ns += AFTER_NS
+        host.gpu.settle()
+        if virtual is not None:
+            virtual.finish(began_ns=BEGAN_NS)
     finally:
+        plugin.remove()
         for hook in reversed(installed[1:]):
             hook.remove()
         recorder.steps.finish()

@@ -16,8 +16,10 @@ from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.events import NO_PEER, OPEN, Flag, Kind, Phase
 from traincope.store import RECORD_DTYPE
 from traincope.store.segments.evaluating import evaluation_intervals
+from traincope.timeline.collectives.nccl import NcclRuns
 from traincope.timeline.device.marked.borders import borders, host_borders, interpolated
 from traincope.timeline.device.marked.collectives import collectives
+from traincope.timeline.device.marked.running import Running
 from traincope.timeline.intervals.painting import ranges
 from traincope.timeline.intervals.union import Union
 from traincope.timeline.timeline import (
@@ -59,7 +61,8 @@ class Lane:
     marks: Marks
 
     @classmethod
-    def of(cls, rank: RankTimeline) -> "Lane":
+    def of(cls, rank: RankTimeline, *, runs: NcclRuns | None = None) -> "Lane":
+        """Collect a rank's marks. `runs`: its collectives by NCCL, if all members of their groups have them."""
         records = np.concatenate([of[of["flags"] & Flag.DEVICE > 0] for of in rank.threads.values()])
         records["flags"] &= ~np.uint16(Flag.DEVICE)
         marked = records[records["kind"] == Kind.STEP]
@@ -68,6 +71,11 @@ class Lane:
         bordered = np.isin(numbers, marked["step"])
         measured = detailed & bordered & _all_marked(rank, records, numbers)
         starts_ns, ends_ns = borders(rank, numbers, bordered, marked)
+        marks = _marks(records)
+        running = None if runs is None else Running.of(runs, records[records["kind"] == Kind.STALL])
+        if running is not None:
+            marks = replace(marks, collectives=running.replacing(marks.collectives))
+            records = running.cut(records)
         inside = records[np.isin(records["step"], numbers[measured])]
         inside = inside[::-1]  # an outer phase is written after those in it
         evaluating = inside["phase"] == Phase.EVALUATION
@@ -81,7 +89,7 @@ class Lane:
             records=_outer_first(inside[np.isin(inside["kind"], OWNERS) & ~evaluating]),
             stalls=records[records["kind"] == Kind.STALL],
             evaluation=inside[evaluating],
-            marks=_marks(records),
+            marks=marks,
         )
         return replace(lane, evaluation=lane._evaluation())
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from traincope.events import Flag, Kind
+from traincope.timeline.collectives.nccl import nccl_runs
 from traincope.timeline.device.marked.lane import Lane
 from traincope.timeline.device.marked.messages import messages
 from traincope.timeline.timeline import TRAINING_THREAD, RankTimeline, Timeline
@@ -25,7 +26,8 @@ def on_device(timeline: Timeline, *, until: int | None = None) -> Timeline:
 
 
 def _with_messages(timeline: Timeline, *, runs_on: bool) -> tuple[RankTimeline, ...]:
-    lanes = [Lane.of(rank) for rank in timeline.ranks]
+    runs = nccl_runs(timeline)
+    lanes = [Lane.of(rank, runs=runs.get(rank.rank)) for rank in timeline.ranks]
     by_rank = messages([(lane.rank, lane.stalls) for lane in lanes if lane.has_actions])
     ranks = []
     for lane in lanes:
