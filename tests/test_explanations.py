@@ -63,6 +63,8 @@ STATED = [
     ("slow_step", f"{ANOMALIES}.slowness.SIGMAS", "by {:.0f} spreads"),
     ("slow_step", f"{ANOMALIES}.slowness.SCALE", "{} times the median absolute deviation"),
     ("slow_step", f"{ANOMALIES}.slowness.MIN_STEPS", "At least {} counted steps"),
+    ("slow_step", f"{ANOMALIES}.slowness.MIN_SPELL", "At least {} slow steps"),
+    ("slow_step", f"{ANOMALIES}.slowness.MAX_DISTANCE", "at most {} apart"),
     ("step_time_change", f"{ANOMALIES}.step_changes.MAX_PROBABILITY", "probability below {}"),
     ("step_time_change", f"{ANOMALIES}.step_changes.MIN_STEPS", "at least {} steps"),
     ("step_time_change", f"{ANOMALIES}.step_changes.MIN_RATIO", "at least {:.0%} of the shorter"),

@@ -104,7 +104,7 @@ def test_a_folder_without_a_whole_trace_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text('{"traceEvents": []}')
     done = traincope("import", tmp_path, "-o", tmp_path / "run")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "a.json contains no event with a duration" in done.stderr
+    assert "a.json contains no event of torch's profiler with a duration" in done.stderr
     assert "; 1 other file cannot be read either" in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -135,7 +135,11 @@ def test_an_event_without_a_time_is_named(tmp_path: Path) -> None:
             6,
             "is not a trace of torch's profiler: it has no list of traceEvents; give a file written by",
         ),
-        ('{"traceEvents": []}', 6, "contains no event with a duration, so there is nothing to import"),
+        (
+            '{"traceEvents": []}',
+            6,
+            "contains no event of torch's profiler with a duration, so there is nothing to import",
+        ),
     ],
 )
 def test_a_file_that_is_not_a_trace_is_refused_in_one_sentence(

@@ -9,20 +9,36 @@ import pytest
 
 from tests.ingest.writing import complete, kineto
 from traincope.errors import DataError
-from traincope.ingest import import_traces
+from traincope.ingest import import_table, import_traces
 
 MATMUL = {"ph": "X", "name": "MatMul", "pid": 3, "tid": 1, "ts": 1, "dur": 5, "args": {"tf_op": "MatMul"}}
 PROCESS = {"ph": "M", "pid": 3, "name": "process_name", "args": {"name": "/job:localhost/replica:0/task:0"}}
 FILES: dict[str, tuple[str, bytes]] = {
+    "chakra.0.et": ("an execution trace of Chakra", b"\x07\n\x050.0.4\x15\x08\x01\x12\x0fCOMM_COLL_NODE1\x18\x07"),
+    "observer.json": ("an execution trace of Chakra", b'{"schema": "1.0.1", "nodes": [{"rf_id": 0, "fw_tid": 0}]}'),
     "chakra.json": ("an execution trace of Chakra", b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}'),
     "et.json": ("an execution trace of Chakra", b'{"schema": "1.0.3", "nodes": [{"id": 1, "ctrl_deps": 1}]}'),
     "report.nsys-rep": ("a report of Nsight Systems", b"\0\1"),
     "report.sqlite": ("a database \\(SQLite\\)", b"SQLite format 3\0"),
+    "nsys.json": ("an export of Nsight Systems", b'{"data": []}\n{"Type": 48, "CudaEvent": {"startNs": "1"}}'),
     "results.json": ("output of rocprof", b'{"rocprofiler-sdk-tool": []}'),
     "inspector.log": ("a log of NCCL's inspector", b'{"metadata": {"inspector_output_format_version": "v4.0"}}'),
     "tensorflow.json": (
         "a trace of TensorFlow's or JAX's profiler",
         json.dumps({"traceEvents": [PROCESS, MATMUL]}).encode(),
+    ),
+    "sent.log": ("a log of NCCL's inspector", b'{"header": {"n_ranks": 8}, "p2p_perf": {"p2p": "Send"}}'),
+    "plugin.json": (
+        "a trace of NCCL's profiler plugin",
+        b'[{"name": "Group", "cat": "GROUP", "ph": "b"}, {"name": "AllReduce", "cat": "COLL", "ph": "b"}]',
+    ),
+    "jax.json": (
+        "a trace of TensorFlow's or JAX's profiler",
+        b'{"traceEvents": [{"ph": "X", "name": "fusion.1", "ts": 1, "dur": 1, "args": {"hlo_module": "jit_f"}}]}',
+    ),
+    "tracer.json": (
+        "a trace of the Linux kernel",
+        b'[{"ph": "X", "name": "read", "ts": 1, "dur": 5}, {"ph": "i", "name": "sched_switch", "ts": 2}]',
     ),
     "horovod.json": ("a timeline of Horovod", b'[{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "pid": 1}]'),
 }
@@ -39,9 +55,28 @@ def test_a_file_of_another_tool_is_refused_by_its_name(name: str, packed: bool, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_trace_of_unknown_categories_is_of_another_tool(tmp_path: Path) -> None:
-    (tmp_path / "trace.json").write_text(kineto([complete("sys_read", "1", "5", cat="ebpf")]))
-    with pytest.raises(DataError, match="no event has a category of torch's profiler, but 'ebpf'"):
+TABLES = {
+    "cuda_gpu_kern_sum.csv": ("an export of Nsight Systems", "Time (%),Total Time (ns),Instances,Avg (ns),Name"),
+    "cuda_gpu_trace.csv": ("an export of Nsight Systems", "Start (ns),Duration (ns),CorrId,GrdX,Name"),
+    "metrics.csv": ("a table of Nsight Compute", '"ID","Kernel Name","Metric Name","Metric Value"'),
+    "results.csv": ("output of rocprof", '"Index","KernelName","gpu-id","queue-id"'),
+    "kernel_trace.csv": ("output of rocprof", '"Kind","Agent_Id","Kernel_Name","Start_Timestamp","End_Timestamp"'),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_another_tool_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    what, header = TABLES[name]
+    (tmp_path / name).write_text(header + "\n")
+    with pytest.raises(DataError, match=f"{name} is {what}, which is not read"):
+        import_table(tmp_path / name, tmp_path / "run")
+
+
+@pytest.mark.parametrize("categories", [("ebpf",), ("CUDA_Runtime", "GPU_Kernel"), ("cuda", "nvtx"), ("Op",)])
+def test_a_trace_of_unknown_categories_is_of_another_tool(categories: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(kineto([complete("read", "1", "5", cat=each) for each in categories]))
+    named = ", ".join(map(repr, categories))
+    with pytest.raises(DataError, match=f"no event has a category of torch's profiler, but {named}|the Linux kernel"):
         import_traces([tmp_path / "trace.json"], tmp_path / "run")
 
 

@@ -21,20 +21,58 @@ class _Foreign:
 
 FOREIGN = (
     _Foreign(what="a report of Nsight Systems", suffixes=(".nsys-rep", ".qdrep", ".qdstrm")),
-    _Foreign(what="a report of Nsight Compute", suffixes=(".ncu-rep",)),
+    _Foreign(what="a report of Nsight Compute", suffixes=(".ncu-rep", ".nsight-cuprof-report")),
     _Foreign(what="a database (SQLite), as Nsight Systems and rocprof write them", words=((b"SQLite format 3",),)),
+    _Foreign(
+        what="an export of Nsight Systems",
+        words=((b'"CudaEvent"',), (b'"NvtxEvent"',), (b"Total Time (ns)",), (b"Start (ns)", b"CorrId"), (b"nsys",)),
+    ),
+    _Foreign(what="a table of Nsight Compute", words=((b'"Kernel Name"', b'"Metric Name"'), (b"Nsight Compute",))),
     _Foreign(what="a trace of Perfetto's own format", suffixes=(".pftrace", ".perfetto-trace")),
-    _Foreign(what="an execution trace of Chakra", words=((b"chakra",), (b'"nodes"', b"ctrl_deps"))),
-    _Foreign(what="output of rocprof", words=((b"rocprofiler",), (b'"BeginNs"',), (b"rocprof",))),
-    _Foreign(what="a log of NCCL's inspector", words=((b"inspector_output_format_version",), (b"coll_perf",))),
+    _Foreign(
+        what="an execution trace of Chakra, or of torch's ExecutionTraceObserver",
+        words=((b"chakra",), (b'"nodes"', b"ctrl_deps"), (b'"nodes"', b'"rf_id"'), (b"COMM_COLL_NODE",)),
+        suffixes=(".et",),
+    ),
+    _Foreign(
+        what="output of rocprof",
+        words=(
+            *((b"rocprof",), (b"rocpd",), (b'"BeginNs"',), (b"KernelName", b"gpu-id"), (b"TotalDurationNs",)),
+            *((b"Agent_Id", b"Start_Timestamp"), (b"Kernel_Name", b"Dispatch_Id")),
+        ),
+    ),
+    _Foreign(
+        what="a log of NCCL's inspector",
+        words=((b"inspector_output_format_version",), (b"coll_perf",), (b"p2p_perf",)),
+    ),
+    _Foreign(what="a trace of NCCL's profiler plugin", words=((b'"GROUP"', b'"COLL"'), (b'"PROXY"', b"ProxyOp"))),
     _Foreign(what="a log of NCCL", words=((b"NCCL INFO",),)),
     _Foreign(
         what="a trace of TensorFlow's or JAX's profiler",
-        words=((b"/job:localhost",), (b"/device:CPU:0",), (b"/host:CPU",), (b"tf_op",), (b"TensorFlow",)),
+        words=(
+            *((b"/job:",), (b"/device:CPU:",), (b"/device:GPU:",), (b"/device:TPU:",), (b"/host:CPU",), (b"tf_op",)),
+            *((b"hlo_op",), (b"hlo_module",), (b"hlo_category",), (b"brain.Event",), (b"TensorFlow",)),
+        ),
+        suffixes=(".xplane.pb",),
+    ),
+    _Foreign(
+        what="a trace of the Linux kernel, as eBPF and perf write them",
+        words=(
+            (b"ebpf",),
+            (b"eBPF",),
+            (b"bpftrace",),
+            (b"sched_switch",),
+            (b"sys_enter",),
+            (b'"syscall',),
+            (b"PERFILE2",),
+        ),
     ),
     _Foreign(what="a profile of VizTracer", words=((b"viztracer",),)),
+    _Foreign(what="a profile of memray", words=((b"memray\0",),)),
     _Foreign(what="a profile of speedscope, as py-spy writes them", words=((b"speedscope",),)),
     _Foreign(what="a timeline of Horovod", words=((b"NEGOTIATE_ALLREDUCE",),)),
+    _Foreign(what="a trace of Ascend's profiler", words=((b"Ascend Hardware",), (b"AI_CORE",), (b"aclnn",))),
+    _Foreign(what="a trace of Chromium", words=((b"disabled-by-default-",), (b"devtools.timeline",))),
 )
 """The first that fits decides."""
 

@@ -41,7 +41,9 @@ SUFFIXES = (".json", ".json.gz")
 KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
 """The begin of a trace contains one of these keys."""
 OF_TORCH = re.compile(
-    "|".join((KERNEL, *MEMORY, HOST_OPERATOR, PYTHON_FUNCTION, r"(gpu_)?user_annotation", r"\w+_(runtime|driver)"))
+    "|".join(
+        (KERNEL, *MEMORY, HOST_OPERATOR, PYTHON_FUNCTION, r"(gpu_)?user_annotation", r"[a-z0-9]+_(runtime|driver)")
+    )
 )
 """Categories of which a trace of torch's profiler has at least one."""
 BY_PLACE = "from its place in the list: neither file nor name contains it"
@@ -240,7 +242,7 @@ def _read(path: Path, *, on_read: Callable[[int], object]) -> Trace:
     """Read a trace of torch's profiler. Raises DataError for any other file."""
     trace = read_kineto(path, step=window_step(path), on_read=on_read)
     if not len(trace):
-        raise DataError(f"{path} contains no event with a duration, so there is nothing to import")
+        raise DataError(f"{path} contains no event of torch's profiler with a duration, so there is nothing to import")
     if not any(map(OF_TORCH.fullmatch, trace.categories)):
         listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
         raise DataError(f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}")

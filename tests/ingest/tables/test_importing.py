@@ -7,14 +7,16 @@ from tempfile import mkdtemp
 import pytest
 
 from tests.ingest.tables import jobs
-from tests.ingest.tables.jobs import MS, Job, step_seconds, table, write_csv
+from tests.ingest.tables.jobs import MS, Computation, Job, step_seconds, table, write_csv
 from traincope.analysis import Analysis, analyze
+from traincope.analysis.verdict.findings import FindingKind
 from traincope.errors import RunDirectoryError, UsageError
 from traincope.events import Kind
 from traincope.ingest import import_table
 from traincope.report.document.document import to_document
 from traincope.timeline import open_run
 
+REAL_JOB = Path(__file__).parents[4] / "shared" / "op_traces" / "pai-job1.csv"
 JOB = Job(replicas=2, stages=4, microbatches=8, steps=(10, 20, 21))
 
 
@@ -158,3 +160,33 @@ def test_a_table_without_computations_has_a_report(kinds: tuple[str, ...], num_s
     document = to_document(analyze(open_run(tmp_path / "run")))
     assert document["run"]["steps"] == num_steps
     assert document["verdict"]
+
+
+def late_and_slow_for_a_while(of: Computation) -> float:
+    """Rank 0 takes 1.3 times as long in all steps, rank 3 three times as long in steps 30 to 36, except in 33."""
+    usual = 2 * MS if of.kind == "B" else MS
+    slow = of.dp_rank == 3 and 30 <= of.step <= 36 and of.step != 33
+    return usual * (3.0 if slow else 1.3 if of.dp_rank == 0 else 1.0)
+
+
+def test_the_verdict_names_a_rank_that_slows_down_for_some_steps(tmp_path: Path) -> None:
+    """Steps take 1.3 x 24 ms, the slow ones 3 x 24 ms, besides 2.34 ms of transfers and the optimizer."""
+    job = Job(replicas=6, stages=1, microbatches=8, steps=range(60), seconds=late_and_slow_for_a_while)
+    import_table(write_csv(tmp_path / "table.csv", table(job)), tmp_path / "run")
+    found = analyze(open_run(tmp_path / "run"))
+    assert [(each.kind, each.ranks) for each in found.verdict if each.kind == FindingKind.STRAGGLER] == [
+        (FindingKind.STRAGGLER, (0,))
+    ]
+    (spell,) = (each for each in found.verdict if each.kind == FindingKind.SLOW_STEP)
+    assert (spell.ranks, spell.steps) == ((3,), tuple(range(30, 37)))
+    lost = 6 * 1.7 * 24 / (60 * (1.3 * 24 + 2.34) + 6 * 1.7 * 24)
+    assert f"6 of them take 2.2 times the median by its computation, which costs {100 * lost:.1f} %" in spell.evidence
+
+
+@pytest.mark.skipif(not REAL_JOB.is_file(), reason="the table of a real job is not here")
+def test_a_real_job_whose_worker_6_slows_down_in_the_middle(tmp_path: Path) -> None:
+    import_table(REAL_JOB, tmp_path / "run")
+    found = analyze(open_run(tmp_path / "run"))
+    spells = [(each.ranks, each.steps) for each in found.verdict if each.kind == FindingKind.SLOW_STEP]
+    assert spells == [((6,), tuple(range(181, 187)))]
+    assert {fault.ranks for fault in found.faults} == {(6,)}

@@ -49,6 +49,8 @@ class FindingKind(StrEnum):
     """The cause of a job's slowdown, by replays of its table of operations."""
     HOT_EXPERT = "hot_expert"
     """Experts of some ranks get more tokens than those of others."""
+    SLOW_STEP = "slow_step"
+    """The computation of a rank slows down for some steps in a row."""
     STEP_TIME_CHANGE = "step_time_change"
     """The step time changed for good between windows."""
     DATA_BOUND = "data_bound"

@@ -55,6 +55,7 @@ from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.memory_growth import memory_growth
 from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
+from traincope.analysis.verdict.slow_spells import spell_findings
 from traincope.analysis.verdict.traced_gpus import traced_gpus, untraced_gpus
 from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline
@@ -143,6 +144,8 @@ def verdict(
     real_faults = [fault for fault in faults if fault.is_fault]
     if len(findings) == running:
         findings.append(_faults_only(real_faults) if real_faults else _healthy(ledger))
+    else:
+        findings += spell_findings(timeline, ledger, late={straggler.rank for straggler in stragglers.named})
     return ordered(findings)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from traincope.arrays import Floats, Ints
 from traincope.errors import DataError
+from traincope.ingest.foreign import foreign_format
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.segments.compacted import import_pyarrow
 from traincope.store.side_tables.operations import NO_MICROBATCH, OperationKind
@@ -130,6 +131,9 @@ def _chosen(path: Path, header: Sequence[str]) -> Mapping[str, str]:
         if found:
             chosen[name] = found[0]
         elif name not in OPTIONAL:
+            what = foreign_format(path)
+            if what is not None:
+                raise DataError(f"{path} is {what}, which is not read; import a trace of torch's profiler")
             raise DataError(f"{path} has no column {' or '.join(spellings)}; its columns are {', '.join(header)}")
     return chosen
 

@@ -1,11 +1,11 @@
-"""Steps that took far longer than the others, with the term that grew in them."""
+"""Steps that took far longer than the others, with the term that grew in them, and spells of such steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.analysis.attribution.terms import BUBBLE, EVALUATION, EVERY_STEP
+from traincope.analysis.attribution.terms import BUBBLE, COMPUTE, EVALUATION, EVERY_STEP
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.ledger.ledger import Ledger, RankLedger, evaluation_by_step
@@ -24,6 +24,10 @@ MIN_RATIO = 1.5
 """Times the median. A shorter step is not slow, however even the others are."""
 MIN_EXPLAINED = 0.5
 """Share of the excess that one term must have grown by to be named as the reason."""
+MIN_SPELL = 3
+"""Slow steps by the computation of the same rank that make a spell."""
+MAX_DISTANCE = 2
+"""Steps from one slow step of a spell to the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,73 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     steps longer. A step that a checkpoint or a requested kernel trace made long is not slow: both are in the stream.
     The same holds for a step in which the others wait for a checkpoint of the step before.
     """
+    for slow in _slow_steps(timeline, ledger):
+        if slow.reason is None or slow.reason.term != "checkpoint_stall":
+            yield _slow(slow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spell:
+    """Slow steps that follow each other, by the computation of the same rank."""
+
+    rank: int
+    first_step: int
+    last_step: int
+    num_slow: int
+    lost_ratio: float
+    """Time of the slow steps above the median step, as a share of the time of all steps."""
+    times: tuple[float, float]
+    """Least and largest length of the slow steps, in medians."""
+
+
+def slow_spells(timeline: Timeline, ledger: Ledger) -> Iterator[Spell]:
+    """Spells of at least `MIN_SPELL` slow steps, in order of steps."""
+    spell: list[_SlowStep] = []
+    for slow in _slow_steps(timeline, ledger):
+        if slow.reason is None or slow.reason.term not in COMPUTE:
+            continue
+        if spell and not _continues(spell[-1], slow):
+            yield from _spell(spell)
+            spell = []
+        spell.append(slow)
+    yield from _spell(spell)
+
+
+def _continues(last: "_SlowStep", slow: "_SlowStep") -> bool:
+    return slow.rank == last.rank and slow.number - last.number <= MAX_DISTANCE
+
+
+def _spell(slow: Sequence["_SlowStep"]) -> Iterator[Spell]:
+    if len(slow) < MIN_SPELL or slow[0].rank is None:
+        return
+    times = [step.length_ns / step.median_ns for step in slow]
+    yield Spell(
+        rank=slow[0].rank,
+        first_step=slow[0].number,
+        last_step=slow[-1].number,
+        num_slow=len(slow),
+        lost_ratio=sum(step.length_ns - step.median_ns for step in slow) / slow[0].run_ns,
+        times=(min(times), max(times)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SlowStep:
+    number: int
+    length_ns: int
+    at_ns: int
+    reason: _Growth | None
+    median_ns: float
+    """Of all steps."""
+    run_ns: int
+    """Sum of all steps."""
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.reason is None else self.reason.rank
+
+
+def _slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[_SlowStep]:
     longest = longest_steps(timeline, ledger)
     lengths = np.array(list(longest.values()), dtype=np.int64)
     limit = limit_ns(lengths)
@@ -59,9 +130,14 @@ def slow_steps(timeline: Timeline, ledger: Ledger) -> Iterator[Fault]:
     starts = {step.number: step.start_ns for rank in timeline.ranks for step in rank.steps}
     medians_ns = _medians_ns(ledger) if slow else {}
     for number in slow:
-        reason = _reason(timeline, ledger, number, medians_ns=medians_ns, excess_ns=longest[number] - median)
-        if reason is None or reason.term != "checkpoint_stall":
-            yield _slow(number, longest[number], median_ns=median, reason=reason, at_ns=starts[number])
+        yield _SlowStep(
+            number=number,
+            length_ns=longest[number],
+            at_ns=starts[number],
+            reason=_reason(timeline, ledger, number, medians_ns=medians_ns, excess_ns=longest[number] - median),
+            median_ns=median,
+            run_ns=int(lengths.sum()),
+        )
 
 
 def limit_ns(lengths_ns: Ints) -> float | None:
@@ -85,21 +161,22 @@ def longest_steps(timeline: Timeline, ledger: Ledger) -> dict[int, int]:
     return longest
 
 
-def _slow(number: int, length_ns: int, *, median_ns: float, reason: _Growth | None, at_ns: int) -> Fault:
-    grew = "no term grew by half of the excess"
+def _slow(slow: _SlowStep) -> Fault:
+    grew, reason = "no term grew by half of the excess", slow.reason
     if reason is not None:
-        before = "" if reason.step == number else f" in step {reason.step}, and the others wait for it"
+        before = "" if reason.step == slow.number else f" in step {reason.step}, and the others wait for it"
         median, now = reason.median_ns / 1e6, reason.now_ns / 1e6
         grew = f"{reason.term} of rank {reason.rank} grew from {median:.1f} to {now:.1f} ms{before}"
+    length, usual = slow.length_ns / 1e6, slow.median_ns / 1e6
     return Fault(
         kind=FaultKind.SLOW_STEP,
-        at_ns=at_ns,
+        at_ns=slow.at_ns,
         ranks=() if reason is None else (reason.rank,),
-        step=number,
-        what=f"took {length_ns / median_ns:.1f} times the median",
-        evidence=f"{length_ns / 1e6:.1f} ms on its slowest rank, the median there is {median_ns / 1e6:.1f} ms; {grew}",
+        step=slow.number,
+        what=f"took {slow.length_ns / slow.median_ns:.1f} times the median",
+        evidence=f"{length:.1f} ms on its slowest rank, the median there is {usual:.1f} ms; {grew}",
         confidence=MEDIUM,
-        lasted_ns=length_ns,
+        lasted_ns=slow.length_ns,
     )
 
 
