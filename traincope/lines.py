@@ -60,10 +60,12 @@ def table(*heads: str) -> Rows:
 
 
 def indented(lines: Iterable[Text]) -> Table:
-    """Indented lines below a head. A line that is too long continues on the next row, indented."""
+    """Indented lines below a head. A line that is too long continues on the next row, indented,
+    and so does a word: the end of a path is its file's name.
+    """
     grid = Table.grid()
     grid.add_column(width=INDENT)
-    grid.add_column(ratio=1)
+    grid.add_column(ratio=1, overflow="fold")
     for line in lines:
         grid.add_row("", line)
     return grid

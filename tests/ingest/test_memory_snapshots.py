@@ -343,3 +343,37 @@ def test_a_snapshot_without_memory_is_refused(tmp_path: Path) -> None:
     """torch writes one on a host without a GPU."""
     with pytest.raises(DataError, match="is empty: torch's allocator had no memory of a GPU"):
         read_memory_snapshot(written(tmp_path / "snapshot.pickle", {"segments": [], "device_traces": [[]]}))
+
+
+LONG = "/" + "a_long_directory/" * 40 + "train.py"
+
+
+def test_a_long_path_keeps_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = block("active_allocated", MIB, frames=[frame(LONG, 1234, "step")])
+    path = written(tmp_path / "snapshot.pickle", {"segments": [segment(live)], "device_traces": []})
+    import_snapshots([path], tmp_path / "run")
+    assert command("report", tmp_path / "run") == 0
+    assert "".join(capsys.readouterr().out.split()).count(f"{LONG}:1234instep") == 2  # verdict and memory
+
+
+@pytest.mark.parametrize("broken", [{}, frame(None, None, None), {"filename": "/job/train.py", "line": 3}], ids=str)  # type: ignore[arg-type]
+def test_a_frame_without_a_name_costs_no_snapshot(broken: Raw, tmp_path: Path) -> None:
+    live = block("active_allocated", MIB, frames=[broken, MODEL])
+    path = written(tmp_path / "snapshot.pickle", {"segments": [segment(live)], "device_traces": []})
+    (site,) = read_memory_snapshot(path).devices[0].sites
+    assert site.place == "/job/model.py:10 in forward"
+
+
+def test_the_list_of_segments_alone_is_read(tmp_path: Path) -> None:
+    """As `torch.cuda.memory_snapshot()` returns it; before torch 2.0 the frames are in a history of the block."""
+    live = {**block("active_allocated", MIB), "frames": None, "history": [{"real_size": MIB, "frames": [MODEL]}]}
+    path = written(tmp_path / "snapshot.pickle", [segment(live)])
+    device = read_memory_snapshot(path).devices[0]
+    assert (device.allocated_bytes, device.sites[0].place) == (MIB, "/job/model.py:10 in forward")
+
+
+def test_without_free_blocks_nothing_is_said_of_a_cache(tmp_path: Path) -> None:
+    path = written(tmp_path / "snapshot.pickle", {"segments": [], "device_traces": [[action("alloc", MIB, 1)]]})
+    import_snapshots([path], tmp_path / "run")
+    (finding,) = traincope.analyze(traincope.open_run(tmp_path / "run")).verdict
+    assert "cache" not in finding.evidence

@@ -137,6 +137,7 @@ def read_memory_snapshot(path: Path) -> MemorySnapshot:
     try:
         with path.open("rb") as file:
             raw = load_plain(file)
+        raw = {"segments": raw} if isinstance(raw, list) else raw  # of torch.cuda.memory_snapshot()
         traces = raw.get("device_traces") or []
         by_device: dict[int, list[Raw]] = defaultdict(list)
         for segment in raw["segments"]:
@@ -205,12 +206,19 @@ def _sites(live: Sequence[Raw]) -> Iterator[AllocationSite]:
     """Group live blocks by the training's line that allocated them."""
     groups: dict[tuple[str, str], list[Raw]] = defaultdict(list)
     for block in live:
-        frames = block.get("frames") or ()
+        frames = _frames(block)
         groups[_place(frames), _part(frames)].append(block)
     largest = sorted(groups.items(), key=lambda group: -_sum(group[1], "size"))[:MAX_SITES]
     for (place, part), blocks in largest:
-        stack = tuple(map(_named, (blocks[0].get("frames") or ())[:MAX_FRAMES]))
+        stack = tuple(map(_named, _frames(blocks[0])[:MAX_FRAMES]))
         yield AllocationSite(place=place, stack=stack, part=part, bytes=_sum(blocks, "size"), blocks=len(blocks))
+
+
+def _frames(block: Raw) -> Sequence[Raw]:
+    """Frames that name a function; `history` is where torch before 2.0 has them."""
+    history = block.get("history") or ()
+    frames = block.get("frames") or (history[0].get("frames") if history else None) or ()
+    return [frame for frame in frames if frame.get("name")]
 
 
 def _place(frames: Sequence[Raw]) -> str:
@@ -222,7 +230,7 @@ def _place(frames: Sequence[Raw]) -> str:
 
 
 def _path(frame: Raw) -> str:
-    return str(frame["filename"]).replace("\\", "/")
+    return str(frame.get("filename") or "").replace("\\", "/")
 
 
 def _is_torch(path: str) -> bool:
@@ -241,8 +249,8 @@ def _part_of(frame: Raw) -> str:
 
 
 def _named(frame: Raw) -> str:
-    known = str(frame["filename"]) not in NO_FILE
-    return f"{frame['filename']}:{frame['line']} in {frame['name']}" if known else str(frame["name"])
+    file, name = str(frame.get("filename") or ""), str(frame["name"])
+    return name if file in NO_FILE else f"{file}:{frame.get('line') or '?'} in {name}"
 
 
 def _history(trace: Sequence[Raw], *, end_bytes: int) -> tuple[list[int], list[int]]:

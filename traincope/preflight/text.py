@@ -73,7 +73,7 @@ def _to_do(judgement: Judgement, console: Console) -> None:
     console.print(Trimmed(Text("TO DO", style="bold")), end="")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", width=INDENT - 1)
-    grid.add_column(ratio=1)
+    grid.add_column(ratio=1, overflow="fold")
     for number, finding in enumerate(judgement.findings, start=1):
         evidence = finding.evidence[0].upper() + finding.evidence[1:]
         grid.add_row(f"{number}.", text(f"{evidence}. {finding.advice}."))

@@ -55,6 +55,10 @@ KERNELS = {
     "triton_poi_fused_all_gather_into_tensor_copy_add_3": "memory",
     "triton_red_fused_add_all_reduce_wait_tensor_1": "elementwise",
     "void block_all_reduce_sum_f32_kernel<256>(float*, float*, int)": "elementwise",
+    "void rocshmem::rocshmem_putmem_kernel": "rocshmem",
+    "ishmem_barrier_all_kernel": "ishmem",
+    "void fast_hadamard_transform_kernel<8>": "elementwise",
+    "void apex::fused_adam_kernel": "optimizer",
     "my_very_own_thing": "unknown",
 }
 
@@ -105,4 +109,6 @@ def test_only_communication_kernels_have_the_communication_family() -> None:
     } | {
         "expert_exchange",
         "collective",
+        "rocshmem",
+        "ishmem",
     }

@@ -16,7 +16,7 @@ from traincope.timeline.device.communication_kernels import (
     plain_name,
 )
 
-VERSION = 2
+VERSION = 3
 """Version of the tables. It changes when any name gets another class."""
 
 UNKNOWN = "unknown"
@@ -65,6 +65,7 @@ KERNELS = (
         ),
     ),
     Rule("embedding", Family.COMPUTE, ("embedding", "pooled_embs", "bounds_check_indices")),
+    Rule("elementwise", Family.COMPUTE, ("hadamard",)),  # has the word adam
     Rule("optimizer", Family.COMPUTE, ("multi_tensor_apply", "adam", "fused_sgd", "fusedsgd", "muon")),
     Rule(
         "norm",

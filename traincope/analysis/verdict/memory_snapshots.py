@@ -58,7 +58,7 @@ def _large(memory: DeviceMemory) -> float:
 
 def _free(memory: DeviceMemory) -> Iterator[str]:
     """Say what large free blocks are, if the history of allocations shows it."""
-    if memory.inactive_bytes < _large(memory) or memory.out_of_memory_bytes:
+    if not memory.inactive_bytes or memory.inactive_bytes < _large(memory) or memory.out_of_memory_bytes:
         return
     if memory.peak_bytes is None:
         yield "no history shows whether the free blocks are the cache of a peak or fragments"

@@ -13,6 +13,8 @@ LIBRARIES = (
     ("uccl", ("uccl",)),
     ("nccl", ("nccl",)),
     ("nvshmem", ("nvshmem", "deep_ep", "deepep", "hybrid_ep", "internode::", "internode_ll::", "intranode::")),
+    ("rocshmem", ("rocshmem", "rocm_shmem")),
+    ("ishmem", ("ishmem",)),
     ("expert_exchange", ("pplx", "mori::", "moea2a", "moe_a2a")),
     ("userbuffers", ("userbuffers",)),
     (

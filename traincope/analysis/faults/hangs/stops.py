@@ -162,7 +162,7 @@ def _stuck(run: _Run, source: Source, culprit: Standing) -> Hang | None:
     )
     why_not = _why_unknown(run, source, culprit, known=own_until_ns is not None)
     if why_not is not None:
-        return _unknown(hang, source.ranks, why_not)
+        return _unknown(hang, source.ranks, f"did not join, but {why_not}")
     did = "ended its run before" if culprit.left else stood(source.ranks, run.standings, lasted_ns=until_ns - since_ns)
     subject = f"rank {culprit.rank} {did}" if culprit.left else did
     seen = culprit.stopped or (culprit.place is Place.OUTSIDE and not culprit.left)
@@ -214,7 +214,7 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     is_habit = alike and bool(odd) and len(odd) < len(departs) and None not in departs.values()
     waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
     if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
-        return _unknown(hang, source.ranks, "the records do not show all of their waits")
+        return _unknown(hang, source.ranks, "did not join, but the records do not show all of their waits")
     if is_habit:
         return _departed(run, hang, odd, text, direct=True in direct)
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
@@ -301,7 +301,8 @@ def _no_records(run: _Run, source: Source, rank: int) -> Hang | None:
     if until_ns is None or until_ns - since_ns < run.patience_ns:
         return None
     hang = _hang(run, HangKind.UNKNOWN, source, since_ns=since_ns, until_ns=until_ns)
-    return _unknown(hang, (rank,), "its records may not be read" if rank in run.refused else "it left no records")
+    why = "its records may not be read" if rank in run.refused else "it left no records"
+    return _unknown(hang, (rank,), f"may not have joined, but {why}")
 
 
 def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns: int, doing: str | None = None) -> Hang:
@@ -326,7 +327,7 @@ def _hang(run: _Run, kind: HangKind, source: Source, *, since_ns: int, until_ns:
 
 def _unknown(hang: Hang, suspects: Sequence[int], why: str) -> Hang:
     """The same stop without a culprit."""
-    text = f"{hang.evidence}; the culprit is unknown: {numbers(suspects, 'rank')} did not join, but {why}"
+    text = f"{hang.evidence}; the culprit is unknown: {numbers(suspects, 'rank')} {why}"
     return replace(
         hang,
         kind=HangKind.UNKNOWN,
@@ -381,7 +382,7 @@ def _joined_hang(hangs: Sequence[Hang], *, alone: frozenset[int]) -> Hang:
     if all(hang.confidence == HIGH or (hang.culprits and alone >= {*hang.culprits}) for hang in hangs):
         return replace(first, culprits=ranks, victims=victims, evidence=text)
     return replace(
-        _unknown(first, ranks, "more than one rank was missing, and the evidence about one of them is weak"),
+        _unknown(first, ranks, "did not join or left no records, and the evidence about one of them is weak"),
         victims=victims,
     )
 

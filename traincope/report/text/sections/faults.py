@@ -65,7 +65,7 @@ def _table(*heads: str) -> Table:
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in heads:
         rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("", ratio=1)
+    rows.add_column("", ratio=1, overflow="fold")
     return rows
 
 

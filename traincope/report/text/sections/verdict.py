@@ -28,7 +28,7 @@ def verdict(findings: list[Finding], *, cost: Cost | None, faults: Sequence[Faul
     yield head.append(f"  {SAVINGS}" if savings else "", style="not bold dim")
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", width=3)
-    grid.add_column(ratio=1)
+    grid.add_column(ratio=1, overflow="fold")
     for position, finding in enumerate(findings, start=1):
         for index, line in enumerate(_lines(finding, cost)):
             grid.add_row(f"{position}." if index == 0 else "", line)
