@@ -21,6 +21,10 @@ from traincope.engine.config import DDPConfig, FSDPConfig, ParallelConfig
 from traincope.engine.ranks.torch_private import DefaultAllGather
 from traincope.engine.trainer import Trainer
 from traincope.events import Kind
+from traincope.plan.layout.communication import Traffic, volumes
+from traincope.plan.layout.layout import Layout
+from traincope.plan.model.precision import Precision
+from traincope.plan.model.transformer import Transformer
 
 WEIGHTS = L * BLOCK + 2 * V * H + NORMS
 UNITS = [BLOCK + 2 * H] * L + [2 * V * H + H]
@@ -140,6 +144,29 @@ def test_hpz_gathers_for_backward_within_the_node(four_ranks: Pool, tmp_path: Pa
         ("fsdp_node", "all_gather"): (L + 1, WEIGHTS * FLOAT),
         ("fsdp", "reduce_scatter"): (L + 1, WEIGHTS * FLOAT),
         **NORM,
+    }
+
+
+def test_zeropp_is_planned_as_it_is_recorded() -> None:
+    """The formula leaves out norms and the padding of each unit to whole blocks: 5 % of this small model."""
+    shape = Transformer(
+        layers=L,
+        hidden=H,
+        heads=H // D,
+        kv_heads=KV_HEADS,
+        ffn=F,
+        gated_mlp=True,
+        untied=True,
+        vocabulary=V,
+        sequence=16,
+    )
+    layout = Layout(dp=4, zero=3, node_ranks=2, quantize_weights=True, quantize_gradients=True)
+    precision = Precision(weights="fp32", gradients="fp32")
+    planned = {row.what: row.num_bytes for row in volumes(Traffic(shape=shape, layout=layout, precision=precision))}
+    assert planned == {
+        "weights": pytest.approx(messages(4), rel=0.05),
+        "weights of a node": pytest.approx(WEIGHTS * FLOAT, rel=0.01),
+        "gradients": pytest.approx(messages(4), rel=0.05),
     }
 
 

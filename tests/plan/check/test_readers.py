@@ -12,7 +12,7 @@ from traincope.plan.check.readers.megatron import read_megatron
 from traincope.plan.check.readers.torchtitan import python_tables, read_torchtitan
 from traincope.plan.check.registry import unjudged
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout, Overlap
+from traincope.plan.layout.layout import Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 
@@ -435,13 +435,6 @@ def deepspeed(table: Mapping[str, object], gpus: int = 8) -> TrainingPlan:
 @pytest.mark.parametrize(
     ("table", "what"),
     [
-        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "offloaded to cpu"),
-        (
-            {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
-            "weights that are offloaded to nvme",
-        ),
-        ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "optimizer states that are offloaded to cpu"),
-        ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "second partition"),
         ({"bf16": {"enabled": False}}, "fp32"),
         ({"optimizer": {"type": "OneBitAdam"}}, "the optimizer OneBitAdam"),
     ],
@@ -453,6 +446,28 @@ def test_what_deepspeed_moves_or_shrinks_is_not_judged_by_formula(table: dict[st
     assert recompute <= why.keys()
     plain = {"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}, "zero_hpz_partition_size": 1}}
     assert "does-not-fit" not in open_rules(deepspeed(plain))
+
+
+@pytest.mark.parametrize(
+    ("zero", "field", "value"),
+    [
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}}, "optimizer_place", Place.CPU),
+        ({"stage": 2, "cpu_offload": True}, "optimizer_place", Place.CPU),
+        ({"stage": 3, "offload_param": {"device": "nvme"}}, "parameters_place", Place.NVME),
+        ({"stage": 2, "offload_param": {"device": "nvme"}}, "parameters_place", Place.DEVICE),
+        ({"stage": 3, "zero_hpz_partition_size": 8}, "node_ranks", 8),
+        ({"stage": 3, "zero_quantized_weights": True}, "quantize_weights", True),
+        ({"stage": 3, "zero_quantized_gradients": True}, "quantize_gradients", True),
+    ],
+)
+def test_deepspeeds_offload_and_zeropp_are_judged_by_formula(
+    zero: dict[str, object], field: str, value: object
+) -> None:
+    plan = deepspeed({"zero_optimization": zero})
+    assert getattr(plan.layout, field) == value
+    assert "does-not-fit" not in open_rules(plan)
+    with pytest.raises(UsageError, match=r"none, cpu or nvme"):
+        deepspeed({"zero_optimization": {"stage": 3, "offload_param": {"device": "tape"}}})
 
 
 def test_axes_that_deepspeed_states_are_read() -> None:

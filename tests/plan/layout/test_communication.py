@@ -6,8 +6,8 @@ The literals of the recorded trainings are those of tests/distributed/recorded/t
 import pytest
 
 from traincope.errors import UsageError
-from traincope.plan.layout.communication import Traffic, Volume, volumes
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.communication import Traffic, Volume, host_copies, volumes
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
@@ -227,3 +227,32 @@ def test_with_tensor_parallelism_the_tokens_of_experts_are_gathered() -> None:
 def test_wire_bytes_are_those_of_a_ring() -> None:
     reduced = Volume(axis="dp", operation="all_reduce", what="gradients", ranks=8, count=1, num_bytes=800)
     assert reduced.wire_bytes == 2 * 7 / 8 * 800
+
+
+def test_zeropp_sends_bytes_and_gathers_for_backward_within_a_node() -> None:
+    """Weights are gathered as int8 for forward and in whole from 2 ranks for backward; gradients travel as int8.
+
+    `tests/distributed/recorded/test_sharing.py` counts the same operations of the engine.
+    """
+    weights = L * BLOCK + 2 * V * H
+    layout = Layout(dp=4, zero=3, node_ranks=2, quantize_weights=True, quantize_gradients=True, microbatches=3)
+    rows = volumes(Traffic(shape=ENGINE, layout=layout, precision=FP32))
+    assert [(row.operation, row.what, row.ranks, row.count, row.num_bytes) for row in rows] == [
+        ("all_to_all", "gradients", 4, 3, 3 * weights * 65 // 64),
+        ("all_gather", "weights of a node", 2, 3, 3 * weights * FLOAT),
+        ("all_gather", "weights", 4, 3, 3 * weights * 65 // 64),
+    ]
+
+
+def test_offload_copies_shards_to_and_from_the_cpu() -> None:
+    """With weights on the device once per step; with weights on the CPU before each gather, after each reduction."""
+    share = (L * BLOCK + 2 * V * H) // 4 * FLOAT
+
+    def copies(**places: Place) -> list[tuple[str, int, int]]:
+        layout = Layout(dp=4, zero=3, microbatches=3, **places)  # type: ignore[arg-type]
+        rows = host_copies(Traffic(shape=ENGINE, layout=layout, precision=FP32))
+        return [(row.what, row.count, row.num_bytes) for row in rows]
+
+    assert copies() == []
+    assert copies(optimizer_place=Place.NVME) == [("weights", 1, share), ("gradients", 1, share)]
+    assert copies(parameters_place=Place.CPU) == [("weights", 6, 6 * share), ("gradients", 3, 3 * share)]

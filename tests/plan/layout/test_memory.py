@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy, logits_bytes, scores_bytes, stage_bytes
-from traincope.plan.layout.layout import Layout
-from traincope.plan.layout.memory import Elements, elements, max_held, memory
+from traincope.plan.layout.layout import Layout, Place
+from traincope.plan.layout.memory import Elements, elements, max_held, memory, off_device, states
 from traincope.plan.model.precision import Precision, States, model_states
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.pipeline.orders import SCHEDULES, orders
@@ -161,3 +161,42 @@ def test_torchs_loss_holds_three_numbers_in_fp32_per_logit() -> None:
     """4 tokens x 10 logits. Megatron-LM's loss holds one number in fp32 and one in 16 bits."""
     sizes = [logits_bytes(SMALL, layout=Layout(dp=2, zero=zero), policy=ActivationPolicy()) for zero in (1, 2, 3)]
     assert sizes == [40 * 6, 40 * 12, 40 * 12]
+
+
+@pytest.mark.parametrize(
+    ("places", "on_device", "host", "nvme"),
+    [
+        ({}, 16, 0, 0),
+        ({"optimizer_place": Place.CPU}, 4, 14, 0),
+        ({"optimizer_place": Place.NVME}, 4, 2, 12),
+        ({"parameters_place": Place.CPU}, 0, 16, 0),
+        ({"parameters_place": Place.NVME}, 0, 14, 2),
+        ({"parameters_place": Place.NVME, "optimizer_place": Place.NVME}, 0, 2, 14),
+    ],
+)
+def test_offloaded_state_leaves_the_device(places: dict[str, Place], on_device: int, host: int, nvme: int) -> None:
+    """2 + 2 + 12 bytes of each number of a shard. The CPU updates with gradients in its memory."""
+    held, layout = Elements(common=400, experts=0), Layout(dp=4, zero=3, **places)  # type: ignore[arg-type]
+    assert states(held, layout=layout, precision=Precision()).total == on_device * 100
+    off = [off_device(held, layout=layout, precision=Precision(), place=place) for place in (Place.CPU, Place.NVME)]
+    assert off == [host * 100, nvme * 100]
+
+
+def test_a_node_keeps_a_second_copy_of_the_weights() -> None:
+    """hpZ: a fourth of the weights in 16 bits on each rank of a node, next to an eighth."""
+    held, layout = Elements(common=800, experts=0), Layout(dp=8, zero=3, node_ranks=4)
+    assert states(held, layout=layout, precision=Precision()).weights == 2 * 100 + 2 * 200
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"zero": 0, "quantize_weights": True},
+        {"zero": 2, "node_ranks": 2},
+        {"zero": 3, "node_ranks": 3},
+        {"zero": 2, "parameters_place": Place.CPU},
+    ],
+)
+def test_settings_of_shards_need_shards(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Layout(dp=4, **settings)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from traincope.engine.config.load import load_config
 from traincope.engine.model.shape import transformer
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.layout.memory import memory
 from traincope.plan.layout.prediction import predict
 from traincope.plan.model.flops import Recompute
@@ -67,13 +67,37 @@ def test_a_layout_that_does_not_fit_recomputes_first() -> None:
 
 
 def test_nothing_fits_and_the_smallest_says_how_much_it_needs() -> None:
-    result = found(read_model("llama3-405b", sequence=8192))
+    alone = replace(EIGHT, accelerator=replace(H100, host=None))
+    result = found(read_model("llama3-405b", sequence=8192), cluster=alone)
     assert result.ranked == ()
     assert result.smallest is not None
     _, recompute, needed = result.smallest
     assert recompute is Recompute.FULL
     # Weights, gradients and state of 405.8 billion parameters, 16 bytes each, on 8 GPUs.
     assert needed > 405.8e9 * 16 / 8
+
+
+def test_state_leaves_the_device_only_where_nothing_fits_without_it() -> None:
+    """16 bytes of each of 70.55 billion parameters on 8 ranks are 141 GB. A rank has 250 GB of the CPU's memory."""
+    assert {each.layout.state_place for each in found().ranked} == {Place.DEVICE}
+    shape = read_model("llama3-70b", sequence=8192)
+    result = found(shape, batch=64)
+    assert {each.layout.state_place for each in result.ranked} == {Place.CPU}
+    best = result.ranked[0]
+    assert best.prediction.offload_seconds > 0
+    assert best.prediction.memory[0].host == pytest.approx(16 * shape.parameters / 8, rel=0.01)
+    assert list(caveats(best.layout, H100)) == [
+        "the fastest layout has offloaded state, and the prediction is compared with no published training that has it"
+    ]
+    disks = found(shape, batch=64, wanted=Wanted(offload=Place.NVME, zero=3))
+    assert {each.layout.state_place for each in disks.ranked} == {Place.NVME}
+    assert disks.ranked[0].prediction.expected_seconds > best.prediction.expected_seconds
+
+
+def test_numbers_are_rounded_only_if_that_is_wanted() -> None:
+    assert not any(each.layout.quantize_weights for each in found().ranked)
+    wanted = Wanted(zero=3, tp=1, pp=1, cp=1, quantized=True)
+    assert any(each.layout.quantize_weights for each in found(wanted=wanted).ranked)
 
 
 def test_shards_are_replicated_once_for_each_link_domain() -> None:
@@ -90,7 +114,8 @@ def test_shards_are_replicated_once_for_each_link_domain() -> None:
         )
         for layout in series
     ]
-    assert [(layout.zero, layout.replicas) for layout in space] == [(1, 1), (2, 1), (3, 1), (3, 2)]
+    assert [(layout.zero, layout.replicas) for layout in space] == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 1)]
+    assert [layout.node_ranks for layout in space] == [None, None, None, None, 4]
 
 
 def test_rejections_name_the_rule() -> None:

@@ -10,7 +10,7 @@ from traincope.cli.answers import add_format, print_answer
 from traincope.cli.plan.layout import add_layout, layout, precision
 from traincope.cli.plan.model_shape import add_model, transformer
 from traincope.lines import Trimmed, indented, table
-from traincope.plan.layout.communication import Traffic, Volume, volumes
+from traincope.plan.layout.communication import HOST, Traffic, Volume, host_copies, volumes
 from traincope.plan.model.flops import Recompute
 from traincope.units import count, size
 
@@ -31,6 +31,7 @@ class Row(TypedDict):
 class Rank(TypedDict):
     pipeline_rank: int
     wire_bytes: int
+    """Bytes that the rank sends to others; copies to and from its CPU (axis `host`) are not among them."""
     volumes: list[Row]
 
 
@@ -72,7 +73,9 @@ def _answer(arguments: argparse.Namespace) -> Answer:
     return Answer(
         ranks=mesh.ranks,
         batch=mesh.batch,
-        pipeline=[_rank(rank, volumes(traffic, rank=rank)) for rank in range(mesh.pp)],
+        pipeline=[
+            _rank(rank, (*volumes(traffic, rank=rank), *host_copies(traffic, rank=rank))) for rank in range(mesh.pp)
+        ],
     )
 
 
@@ -89,7 +92,8 @@ def _rank(rank: int, sent: tuple[Volume, ...]) -> Rank:
         )
         for volume in sent
     ]
-    return Rank(pipeline_rank=rank, wire_bytes=sum(row["wire_bytes"] for row in rows), volumes=rows)
+    wire = sum(row["wire_bytes"] for row in rows if row["axis"] != HOST)
+    return Rank(pipeline_rank=rank, wire_bytes=wire, volumes=rows)
 
 
 def _show(answer: Answer, console: Console) -> None:

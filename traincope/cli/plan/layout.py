@@ -3,7 +3,7 @@
 import argparse
 
 from traincope.cli.quantities import whole
-from traincope.plan.layout.layout import RING, ULYSSES, ZERO_STAGES, Layout
+from traincope.plan.layout.layout import RING, ULYSSES, ZERO_STAGES, Layout, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, OPTIMIZERS, Precision
 from traincope.plan.pipeline.orders import SCHEDULES
@@ -32,6 +32,24 @@ def add_layout(parser: argparse.ArgumentParser) -> None:
         help="ZeRO stage: 0 for DDP, 3 for FSDP2, or 1 for FSDP2 that keeps gathered weights and gradients until the "
         "end of the step (default: 0)",
     )
+    layout.add_argument(
+        "--node-ranks",
+        type=whole,
+        metavar="N",
+        help="ranks that share a copy of ZeRO-3's weights from forward to backward (ZeRO++'s hpZ)",
+    )
+    layout.add_argument("--quantize-weights", action="store_true", help="gather weights as int8 (ZeRO++'s qwZ)")
+    layout.add_argument("--quantize-gradients", action="store_true", help="exchange gradients as int8 (ZeRO++'s qgZ)")
+    for part, what in (
+        ("optimizer", "optimizer state"),
+        ("parameters", "ZeRO-3's weights, gradients and optimizer state"),
+    ):
+        layout.add_argument(
+            f"--offload-{part}",
+            choices=tuple(place.value for place in Place),
+            default=Place.DEVICE.value,
+            help=f"place of {what} (default: {Place.DEVICE})",
+        )
     layout.add_argument(
         "--no-sequence-parallel", action="store_true", help="with --tp: do not split norms along the sequence"
     )
@@ -77,6 +95,11 @@ def layout(arguments: argparse.Namespace) -> Layout:
         cp=arguments.cp,
         ep=arguments.ep,
         zero=arguments.zero,
+        node_ranks=arguments.node_ranks,
+        quantize_weights=arguments.quantize_weights,
+        quantize_gradients=arguments.quantize_gradients,
+        optimizer_place=Place(arguments.offload_optimizer),
+        parameters_place=Place(arguments.offload_parameters),
         sequence_parallel=not arguments.no_sequence_parallel,
         cp_method=arguments.cp_method,
         schedule=arguments.schedule,

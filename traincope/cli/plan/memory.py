@@ -1,6 +1,7 @@
 """`traincope plan memory`: bytes that every rank of a pipeline holds, by formula."""
 
 import argparse
+from collections.abc import Iterator
 from typing import TypedDict
 
 from rich.console import Console
@@ -34,6 +35,9 @@ class Rank(TypedDict):
     activations_bytes: int
     temporary_bytes: int
     total_bytes: int
+    host_bytes: int
+    """Bytes in the CPU's memory; `nvme_bytes` are those on local disks. Neither is in `total_bytes`."""
+    nvme_bytes: int
     in_flight: int
     """Most microbatches at once, counted once per stage."""
 
@@ -105,6 +109,8 @@ def _rank(held: RankMemory) -> Rank:
         activations_bytes=held.activations,
         temporary_bytes=held.temporary,
         total_bytes=held.total,
+        host_bytes=held.host,
+        nvme_bytes=held.nvme,
         in_flight=held.in_flight,
     )
 
@@ -124,8 +130,15 @@ def _show(answer: Answer, console: Console) -> None:
     layers = [str(rank["layers"]) for rank in answer["pipeline"]]
     lines = (
         "rank: rank of the pipeline; kept: activations of held microbatches",
+        *_off_device(answer["pipeline"]),
         *([f"layers by rank: {', '.join(layers)}"] if len(set(layers)) > 1 else []),
         answer["formulas"],
         f"not included: {answer['left_out']}",
     )
     console.print(Trimmed(indented(map(Text, lines))), end="")
+
+
+def _off_device(ranks: list[Rank]) -> Iterator[str]:
+    host, nvme = (max(rank[name] for rank in ranks) for name in ("host_bytes", "nvme_bytes"))
+    if host or nvme:
+        yield f"off the device: {size(host)} of a rank in the CPU's memory, {size(nvme)} on local disks"

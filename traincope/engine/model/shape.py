@@ -1,10 +1,17 @@
 """Shapes of the configured model, and its layout, in the form that the formulas of `plan` take."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypedDict
+
 from traincope.engine.config import Config, ExpertsConfig
-from traincope.plan.layout.layout import Layout, Overlap
+from traincope.plan.layout.layout import Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.rates import Amounts, whole_sequences
 from traincope.plan.model.transformer import Experts, Transformer
+
+PLACES: Mapping[str, Place] = MappingProxyType({"none": Place.DEVICE, "cpu": Place.CPU, "file": Place.NVME})
+"""Place by its name in `OffloadConfig`."""
 
 
 def transformer(config: Config) -> Transformer:
@@ -40,6 +47,7 @@ def planned_layout(config: Config) -> Layout:
     parallel, train = config.parallel, config.train
     microbatches = parallel.microbatches * train.accumulation
     sharded = 1 if parallel.pp > 1 else config.fsdp.stage
+    zero = sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer)
     return Layout(
         dp=parallel.replicas,
         tp=parallel.tp,
@@ -47,7 +55,8 @@ def planned_layout(config: Config) -> Layout:
         cp=parallel.cp,
         ep=parallel.ep,
         replicas=parallel.dp_replicate,
-        zero=sharded if parallel.shards > 1 else int(config.ddp.shard_optimizer),
+        zero=zero,
+        **_off_device(config, zero=zero),
         sequence_parallel=parallel.sequence_parallel,
         cp_method=parallel.cp_method,
         schedule=parallel.schedule,
@@ -56,6 +65,32 @@ def planned_layout(config: Config) -> Layout:
         micro_batch=train.batch // parallel.replicas // microbatches,
         overlap=Overlap.DATA,
         fused_sums=False,
+    )
+
+
+class OffDevice(TypedDict, total=False):
+    """Settings of a layout for ZeRO++ and offload."""
+
+    node_ranks: int | None
+    quantize_weights: bool
+    quantize_gradients: bool
+    optimizer_place: Place
+    parameters_place: Place
+
+
+def _off_device(config: Config, *, zero: int) -> OffDevice:
+    """ZeRO++ and offload. A pipeline keeps gathered weights and gradients on the device, whatever its shards do."""
+    fsdp, parameters, optimizer = config.fsdp, PLACES[config.offload.parameters], PLACES[config.offload.optimizer]
+    if zero < 3:
+        if optimizer is Place.DEVICE and parameters is not Place.DEVICE:
+            optimizer = Place.CPU
+        parameters = Place.DEVICE
+    return OffDevice(
+        node_ranks=fsdp.node_ranks if zero == 3 and config.parallel.ep == 1 else None,
+        quantize_weights=fsdp.quantize_weights,
+        quantize_gradients=fsdp.quantize_gradients,
+        optimizer_place=optimizer,
+        parameters_place=parameters,
     )
 
 

@@ -10,14 +10,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from traincope.plan.layout.bus import bus_factor
-from traincope.plan.layout.layout import ULYSSES, Layout
-from traincope.plan.layout.memory import elements, held_blocks
+from traincope.plan.layout.layout import ULYSSES, Layout, Place
+from traincope.plan.layout.memory import elements, held_blocks, updated_parameters
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision
 from traincope.plan.model.transformer import Transformer
 
 INPUTS_AGAIN = "inputs again"
 """Inputs of products that are gathered again for the gradients of weights."""
+NODE_WEIGHTS = "weights of a node"
+"""Weights that ranks of a node gather from the copy of ZeRO++'s hpZ."""
+HOST = "host"
+"""Axis of copies between a device and its CPU."""
+QUANTIZED_BYTES = 1 + 4 / 256
+"""Bytes of a number that ZeRO++ quantizes: an int8, and a scale in fp32 for each 256 (DeepSpeed's and the engine's)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,26 +119,40 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
         return
     zero, microbatches, replicas = traffic.layout.zero, traffic.layout.microbatches, traffic.layout.replicas
     shards = ranks // replicas if zero else ranks
+    layout = traffic.layout
     gradients, weights = (
         parameters * DTYPES[name] for name in (traffic.precision.gradients, traffic.precision.weights)
     )
+    quantized = round(parameters * QUANTIZED_BYTES)
+    exchanged = quantized if layout.quantize_gradients else gradients
+    gathered = quantized if layout.quantize_weights else weights
     reductions = microbatches if zero >= 2 else 1
     yield Volume(
         axis="dp",
-        operation="reduce_scatter" if zero else "all_reduce",
+        operation="all_to_all" if layout.quantize_gradients else "reduce_scatter" if zero else "all_reduce",
         what=f"{prefix} gradients".strip(),
         ranks=shards,
         count=reductions,
-        num_bytes=reductions * gradients,
+        num_bytes=reductions * exchanged,
     )
     gathers = 2 * microbatches if zero == 3 else 1 if zero else 0
+    if layout.node_ranks is not None:
+        gathers = microbatches
+        yield Volume(
+            axis="dp",
+            operation="all_gather",
+            what=NODE_WEIGHTS,
+            ranks=layout.node_ranks,
+            count=microbatches,
+            num_bytes=microbatches * weights,
+        )
     yield Volume(
         axis="dp",
         operation="all_gather",
         what=f"{prefix} weights".strip(),
         ranks=shards,
         count=gathers,
-        num_bytes=gathers * weights,
+        num_bytes=gathers * gathered,
     )
     if zero:
         yield Volume(
@@ -143,6 +163,33 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
             count=1,
             num_bytes=-(-gradients // shards),
         )
+
+
+def host_copies(traffic: Traffic, *, rank: int = 0) -> tuple[Volume, ...]:
+    """Copies between a rank's device and its CPU in one step: shards of weights before each gather, of gradients after
+    each reduction, and for an update on the CPU the gradients there and the weights back.
+    """
+    layout = traffic.layout
+    if not layout.updates_on_cpu:
+        return ()
+    held = elements(traffic.shape, layout=layout, rank=rank)
+    parameters = updated_parameters(held, layout=layout)
+    fetches = sends = 1
+    if layout.parameters_place is not Place.DEVICE:
+        fetches = layout.microbatches * (1 if layout.node_ranks is not None else 2)
+        sends = layout.microbatches
+    copies = (("weights", fetches, traffic.precision.weights), ("gradients", sends, traffic.precision.gradients))
+    return tuple(
+        Volume(
+            axis=HOST,
+            operation="copy",
+            what=what,
+            ranks=1,
+            count=times,
+            num_bytes=times * parameters * DTYPES[dtype],
+        )
+        for what, times, dtype in copies
+    )
 
 
 def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:

@@ -17,6 +17,14 @@ ZERO_STAGES = (0, 1, 2, 3)
 5)."""
 
 
+class Place(StrEnum):
+    """Memory in which a rank keeps its shard of something."""
+
+    DEVICE = "device"
+    CPU = "cpu"
+    NVME = "nvme"
+
+
 class Overlap(StrEnum):
     """Collectives that run next to kernels."""
 
@@ -49,6 +57,19 @@ class Layout:
     """ZeRO stage: 3 for FSDP2, 0 for DDP."""
     replicas: int = 1
     """Groups of data ranks that each have all shards (HSDP)."""
+    node_ranks: int | None = None
+    """Neighbouring ranks that share a copy of ZeRO-3's weights from forward to backward, so that backward gathers among
+    them: ZeRO++'s hpZ (Wang et al. 2023, arXiv:2306.10209). None: no such copy."""
+    quantize_weights: bool = False
+    """ZeRO++'s qwZ: weights are gathered as int8, except from copies of hpZ."""
+    quantize_gradients: bool = False
+    """ZeRO++'s qgZ: gradients are exchanged as int8."""
+    optimizer_place: Place = Place.DEVICE
+    """Place of the optimizer's state. Elsewhere the CPU updates the weights (ZeRO-Offload, Ren et al. 2021,
+    arXiv:2101.06840; ZeRO-Infinity, Rajbhandari et al. 2021, arXiv:2104.07857)."""
+    parameters_place: Place = Place.DEVICE
+    """Place of ZeRO-3's shards of weights. Elsewhere gradients lie in the CPU's memory, and the optimizer's state in
+    the CPU's memory or on `optimizer_place`."""
     sequence_parallel: bool = True
     """Split activations outside the matrix products along the sequence over tp."""
     overlap: Overlap = Overlap.GRADIENTS
@@ -84,7 +105,22 @@ class Layout:
             )
         if self.shards % self.ep:
             raise UsageError(f"ep is {self.ep}; it must divide dp x cp = {self.shards}, from which it takes its ranks")
+        self._check_sharing()
         self._check_schedule()
+
+    def _check_sharing(self) -> None:
+        shards = self.shards // self.replicas
+        if (self.quantize_weights or self.quantize_gradients) and not self.zero:
+            raise UsageError("quantized weights and gradients need ZeRO stage 1, 2 or 3")
+        if self.node_ranks is not None:
+            if self.zero < 3 or self.ep > 1:
+                raise UsageError("node_ranks needs ZeRO stage 3 without ep")
+            if not 0 < self.node_ranks <= shards or shards % self.node_ranks:
+                raise UsageError(
+                    f"node_ranks is {self.node_ranks}; it must divide the {shards} ranks that share weights"
+                )
+        if self.parameters_place is not Place.DEVICE and self.zero < 3:
+            raise UsageError("weights lie outside the devices only with ZeRO stage 3")
 
     def _check_schedule(self) -> None:
         resolve_schedule(self.schedule)
@@ -117,6 +153,18 @@ class Layout:
     def stream_ranks(self) -> int:
         """Ranks that share activations outside the matrix products: norms' inputs and the residual stream."""
         return self.tp if self.sequence_parallel else 1
+
+    @property
+    def updates_on_cpu(self) -> bool:
+        """The optimizer runs on the CPU."""
+        return self.optimizer_place is not Place.DEVICE or self.parameters_place is not Place.DEVICE
+
+    @property
+    def state_place(self) -> Place:
+        """Place of the optimizer's state."""
+        if self.optimizer_place is Place.DEVICE and self.parameters_place is not Place.DEVICE:
+            return Place.CPU
+        return self.optimizer_place
 
     @property
     def order_name(self) -> str:

@@ -37,6 +37,20 @@ class Algorithm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A device's share of the CPU, its memory, and local disks."""
+
+    link_bytes_per_second: float
+    """Rate between the device and the CPU's memory, in one direction."""
+    memory_bytes: int
+    memory_bytes_per_second: float
+    nvme_bytes: int
+    nvme_bytes_per_second: float
+    """Rate at which disks read, and at which they write."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Devices and links of the job. Raises UsageError for impossible values."""
 
@@ -76,6 +90,8 @@ class Machine:
     streams: bool = True
     """Collectives run on streams of their own, next to compute. A CPU has no streams, and waits for those of tp, FSDP
     and a ring of cp."""
+    host: Host | None = None
+    """None: not known, so nothing can be offloaded."""
     host_seconds: float = 0.0
     """Time of a step that is neither compute, nor communication, nor bubble: data, checkpoints, the host."""
 

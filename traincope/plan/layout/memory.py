@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from traincope.plan.layout.activations import ActivationPolicy, block_bytes, logits_bytes, scores_bytes, stage_bytes
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision, States, model_states
 from traincope.plan.model.transformer import Transformer
@@ -40,6 +40,10 @@ class RankMemory:
     block that is computed again, of unfused attention's buffers, and of the workspaces of matrix products."""
     in_flight: int
     """Most microbatches that its stages hold at once; each stage of a microbatch counts."""
+    host: int = 0
+    """Bytes in the CPU's memory."""
+    nvme: int = 0
+    """Bytes on local disks."""
 
     @property
     def total(self) -> int:
@@ -86,6 +90,8 @@ def memory(
                 layers=held_blocks(shape, layout=layout, rank=rank)[0],
                 parameters=held.common + held.experts,
                 states=states(held, layout=layout, precision=precision),
+                host=off_device(held, layout=layout, precision=precision, place=Place.CPU),
+                nvme=off_device(held, layout=layout, precision=precision, place=Place.NVME),
                 activations=activations,
                 temporary=workspace_bytes
                 + _temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
@@ -154,7 +160,36 @@ def _again_bytes(shape: Transformer, *, layout: Layout, policy: ActivationPolicy
 
 
 def states(held: Elements, *, layout: Layout, precision: Precision) -> States:
-    """Bytes of weights, gradients and optimizer state on a rank."""
+    """Bytes of weights, gradients and optimizer state on a rank's device, with the copy of ZeRO++'s hpZ."""
+    shards = shares(held, layout=layout, precision=precision)
+    on_device = layout.parameters_place is Place.DEVICE
+    copy = 0 if layout.node_ranks is None else -(-held.common * DTYPES[precision.weights] // layout.node_ranks)
+    return States(
+        weights=(shards.weights if on_device else 0) + copy,
+        gradients=shards.gradients if on_device else 0,
+        optimizer=0 if layout.updates_on_cpu else shards.optimizer,
+    )
+
+
+def updated_parameters(held: Elements, *, layout: Layout) -> int:
+    """Number of parameters that a rank's optimizer updates."""
+    common, experts = (
+        number // layout.replicas if layout.zero else 1 for number in (layout.shards, layout.expert_shards)
+    )
+    return -(-held.common // common) + -(-held.experts // experts)
+
+
+def off_device(held: Elements, *, layout: Layout, precision: Precision, place: Place) -> int:
+    """Bytes of a rank in the CPU's memory or on local disks. Gradients pass through the CPU's memory to the update."""
+    shards = shares(held, layout=layout, precision=precision)
+    parts = [shards.optimizer] if layout.state_place is place else []
+    parts += [shards.weights] if layout.parameters_place is place else []
+    parts += [shards.gradients] if layout.updates_on_cpu and place is Place.CPU else []
+    return sum(parts)
+
+
+def shares(held: Elements, *, layout: Layout, precision: Precision) -> States:
+    """Bytes of a rank's shares of weights, gradients and optimizer state, wherever they lie."""
     common, experts = (
         model_states(number, precision=precision, zero=layout.zero, shards=shards // layout.replicas)
         for number, shards in ((held.common, layout.shards), (held.experts, layout.expert_shards))

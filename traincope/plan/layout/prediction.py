@@ -31,11 +31,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.communication import INPUTS_AGAIN, Traffic, Volume, volumes
+from traincope.plan.layout.communication import INPUTS_AGAIN, NODE_WEIGHTS, Traffic, Volume, host_copies, volumes
 from traincope.plan.layout.kernels import LAUNCH_SECONDS, STREAMING
-from traincope.plan.layout.layout import RING, Layout, Overlap
+from traincope.plan.layout.layout import RING, Layout, Overlap, Place
 from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
-from traincope.plan.layout.memory import Elements, RankMemory, elements, embeddings, held_blocks, memory
+from traincope.plan.layout.memory import (
+    Elements,
+    RankMemory,
+    elements,
+    embeddings,
+    held_blocks,
+    memory,
+    updated_parameters,
+)
 from traincope.plan.layout.operators import Work, work
 from traincope.plan.model.flops import TRAINING, step_flops
 from traincope.plan.model.precision import Precision
@@ -50,6 +58,11 @@ HOUR_S = 3600
 STATE_ACCESSES = 44
 """Bytes per parameter of an AdamW step: weights, two moments and the gradient are read and the first three written in
 fp32, the gradient is read for its norm and scaled, and set to zero; the weights are written in 16 bits."""
+DISK_ACCESSES = 2
+"""Times that each byte of the optimizer's state passes between memory and disk in a step: read and written."""
+QUANTIZED_GATHER_ACCESSES, QUANTIZED_REDUCTION_ACCESSES = 3, 7
+"""Bytes per parameter of ZeRO++'s kernels: int8 is read and 16 bits are written; 16 bits are read and int8 written, and
+int8 is read and fp32 written."""
 SUM_ACCESSES = 10
 """Bytes per parameter that add a microbatch's gradient in 16 bits to a sum in fp32."""
 GATHER_ACCESSES, REDUCTION_ACCESSES = 4, 8
@@ -97,6 +110,8 @@ class Prediction:
     copy_seconds: float = 0.0
     """Time of sums of gradients over microbatches, and of FSDP's copies."""
     optimizer_seconds: float = 0.0
+    offload_seconds: float = 0.0
+    """Time of copies between device, CPU and disks, and of an update on the CPU, that nothing hides."""
     host_seconds: float = 0.0
     """Time of the step's rest, as the machine gives it."""
     axes: tuple[AxisTime, ...]
@@ -114,7 +129,11 @@ class Prediction:
     def compute_seconds(self) -> float:
         """Compute time with the bubble."""
         return (
-            self.work_seconds / (1 - self.bubble_ratio) + self.ends_seconds + self.copy_seconds + self.optimizer_seconds
+            self.work_seconds / (1 - self.bubble_ratio)
+            + self.ends_seconds
+            + self.copy_seconds
+            + self.optimizer_seconds
+            + self.offload_seconds
         )
 
     @property
@@ -209,12 +228,23 @@ def predict(
         launch_seconds=launches,
         ends_seconds=_ends_seconds(shape, layout=layout, one=one),
         copy_seconds=_copy_seconds(shape, layout=layout, machine=machine),
-        optimizer_seconds=_optimizer_seconds(shape, layout=layout, machine=machine),
+        optimizer_seconds=0.0 if layout.updates_on_cpu else _optimizer_seconds(shape, layout=layout, machine=machine),
+        offload_seconds=_offload_seconds(traffic, machine=machine, hidden_behind=one.total * mean),
         host_seconds=machine.host_seconds,
         axes=_axes(traffic, machine=machine, hides=hides) if communicates else (),
         memory=held,
-        fits=max(rank.total for rank in held) <= machine.memory_bytes,
+        fits=all(fits(rank, machine) for rank in held),
     )
+
+
+def fits(held: RankMemory, machine: Machine) -> bool:
+    """Return whether a rank's bytes fit into its device, its share of the CPU's memory, and its share of the disks."""
+    if held.total > machine.memory_bytes:
+        return False
+    if not (held.host or held.nvme):
+        return True
+    host = machine.host
+    return host is not None and held.host <= host.memory_bytes and held.nvme <= host.nvme_bytes
 
 
 def exact_bubble(shape: Transformer, *, layout: Layout) -> float:
@@ -279,18 +309,44 @@ def _has_end(layout: Layout, rank: int) -> bool:
 
 def _optimizer_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
     """Time of an AdamW step on the fullest rank's parameters, or on its shard of them."""
-    common, experts = (
-        number // layout.replicas if layout.zero else 1 for number in (layout.shards, layout.expert_shards)
-    )
-    held = _fullest(shape, layout)
-    return STATE_ACCESSES * (held.common / common + held.experts / experts) * _streaming_seconds(machine)
+    updated = updated_parameters(_fullest(shape, layout), layout=layout)
+    return STATE_ACCESSES * updated * _streaming_seconds(machine)
+
+
+def _offload_seconds(traffic: Traffic, *, machine: Machine, hidden_behind: float) -> float:
+    """Time of copies, disks and the update on the CPU, of the fullest rank.
+
+    Shards of weights and their gradients pass while other blocks compute. The update waits for all gradients: they are
+    copied, the CPU passes over its memory as a device does in `_optimizer_seconds`, and weights are copied back.
+    """
+    layout, host = traffic.layout, machine.host
+    if not layout.updates_on_cpu or host is None:
+        return 0.0
+    copies = max((host_copies(traffic, rank=rank) for rank in {0, layout.pp - 1}), key=_num_bytes)
+    updated = updated_parameters(_fullest(traffic.shape, layout), layout=layout)
+    update = STATE_ACCESSES * updated / host.memory_bytes_per_second
+    if layout.state_place is Place.NVME:
+        state = updated * traffic.precision.optimizer_bytes
+        update = max(update, DISK_ACCESSES * state / host.nvme_bytes_per_second)
+    if layout.parameters_place is Place.DEVICE:
+        return update + _num_bytes(copies) / host.link_bytes_per_second
+    rate = host.link_bytes_per_second
+    if layout.parameters_place is Place.NVME:
+        rate = min(rate, host.nvme_bytes_per_second)
+    return update + max(_num_bytes(copies) / rate - hidden_behind, 0.0)
+
+
+def _num_bytes(copies: Iterable[Volume]) -> int:
+    return sum(each.num_bytes for each in copies)
 
 
 def _copy_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
     held = _fullest(shape, layout)
     if layout.zero >= 2:
         gathers = 2 * layout.microbatches if layout.zero == 3 else 1
-        accesses = GATHER_ACCESSES * gathers + REDUCTION_ACCESSES * layout.microbatches
+        gather = GATHER_ACCESSES + (QUANTIZED_GATHER_ACCESSES if layout.quantize_weights else 0)
+        reduction = REDUCTION_ACCESSES + (QUANTIZED_REDUCTION_ACCESSES if layout.quantize_gradients else 0)
+        accesses = gather * gathers + reduction * layout.microbatches
         accesses = accesses if layout.shards > layout.replicas else 0
     else:
         accesses = 0 if layout.fused_sums else SUM_ACCESSES * (layout.microbatches - 1)
@@ -334,7 +390,10 @@ class _Hides:
         gathers = sum(each.seconds for each in sent if each.operation == "all_gather")
         if layout.zero < 2:
             return self._once(gathers, seconds - gathers, layout)
-        return self._each(gathers, seconds - gathers, traffic) if self.streams else seconds
+        if not self.streams:
+            return seconds
+        of_nodes = sum(each.seconds for each in sent if each.what == NODE_WEIGHTS)
+        return self._each(gathers, seconds - gathers, traffic, of_nodes=of_nodes)
 
     def _of_tensors(self, sent: Sequence[Transfer], traffic: Traffic) -> float:
         """Exposed part of collectives of tp. Backward needs gathered inputs, and sums of their gradients, late."""
@@ -358,11 +417,11 @@ class _Hides:
         behind = max(reductions - self.backward / layout.microbatches, 0.0)
         return behind + max(gathers - self.forward / layout.microbatches, 0.0)
 
-    def _each(self, gathers: float, reductions: float, traffic: Traffic) -> float:
-        """Exposed part of collectives of each microbatch's blocks."""
+    def _each(self, gathers: float, reductions: float, traffic: Traffic, *, of_nodes: float) -> float:
+        """Exposed part of collectives of each microbatch's blocks. `of_nodes`: gathers within nodes, for backward."""
         layout, units = traffic.layout, num_units(traffic, rank=0)
-        ahead = gathers / 2 if layout.zero == 3 else gathers
-        first = gathers / units / (2 if layout.zero == 3 else layout.microbatches)
+        ahead = gathers - of_nodes if layout.node_ranks is not None else gathers / 2 if layout.zero == 3 else gathers
+        first = ahead / units / (1 if layout.zero == 3 else layout.microbatches)
         last = reductions / units / layout.microbatches
         hidden_ahead, hidden_back = max(ahead - first, 0.0), max(gathers - ahead + reductions - last, 0.0)
         forward = self.forward if layout.zero == 3 else self.forward / layout.microbatches
@@ -443,6 +502,8 @@ def _place(layout: Layout, volume: Volume) -> tuple[int, int]:
         return inner * layout.ep, inner
     stage = inner * layout.shards
     if volume.axis == "dp":
+        if volume.what == NODE_WEIGHTS:
+            return inner * volume.ranks, inner
         if layout.zero and volume.operation != "all_reduce":
             shards = layout.shards // layout.replicas
             return inner * shards, inner * (shards // volume.ranks)

@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import TypedDict
 
 from traincope.plan.layout.families import LEVEL
+from traincope.plan.layout.layout import Place
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.memory import LEFT_OUT
 from traincope.plan.layout.operators import Kind, is_repeated, operators
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.caveats import caveats, checked, interval
-from traincope.plan.search.clusters import Cluster
+from traincope.plan.search.clusters import Accelerator, Cluster
 from traincope.plan.search.collectives import Curve, curves
 from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
@@ -92,6 +93,13 @@ class Ranked(TypedDict):
     zero: int
     replicas: int
     """Groups of data ranks that each have all shards (HSDP)."""
+    node_ranks: int | None
+    """Ranks that share ZeRO++'s copy of the weights (hpZ)."""
+    quantized: bool
+    """Weights and gradients travel as int8 (ZeRO++'s qwZ and qgZ)."""
+    optimizer_place: str
+    """Place of the optimizer's state: device, cpu or nvme; so is `parameters_place` of ZeRO-3's weights."""
+    parameters_place: str
     schedule: str
     virtual: int
     """Stages per pipeline rank."""
@@ -101,6 +109,9 @@ class Ranked(TypedDict):
     largest_bytes: int
     """Memory of the fullest rank."""
     memory: Memory
+    host_bytes: int
+    """Bytes of the fullest rank in the CPU's memory; `nvme_bytes` are those on local disks."""
+    nvme_bytes: int
     step_seconds: float
     interval: Interval | None
     """None if no published training covers the layout."""
@@ -135,7 +146,7 @@ class Comparison(TypedDict):
 
 
 class Smallest(TypedDict):
-    """Layout that does not fit and needs least memory."""
+    """Layout that does not fit and needs least memory, without and with offload."""
 
     dp: int
     tp: int
@@ -144,6 +155,10 @@ class Smallest(TypedDict):
     ep: int
     zero: int
     replicas: int
+    node_ranks: int | None
+    quantized: bool
+    optimizer_place: str
+    parameters_place: str
     micro_batch: int
     recompute: str
     needed_bytes: int
@@ -235,8 +250,15 @@ def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int,
         measured=_measured(cluster),
         convention=CONVENTION,
         left_out=LEFT_OUT,
-        sources=list(dict.fromkeys((accelerator.spec.source, accelerator.source))),
+        sources=list(dict.fromkeys(_sources(found, accelerator))),
     )
+
+
+def _sources(found: Found, accelerator: Accelerator) -> Iterator[str]:
+    yield accelerator.spec.source
+    yield accelerator.source
+    if accelerator.host is not None and any(each.layout.updates_on_cpu for each in found.ranked):
+        yield accelerator.host.source
 
 
 def _measured(cluster: Cluster) -> str | None:
@@ -268,6 +290,10 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, cluster: Clus
         ep=layout.ep,
         zero=layout.zero,
         replicas=layout.replicas,
+        node_ranks=layout.node_ranks,
+        quantized=layout.quantize_weights or layout.quantize_gradients,
+        optimizer_place=layout.state_place.value,
+        parameters_place=layout.parameters_place.value,
         schedule=layout.order_name,
         virtual=layout.pipeline.chunks,
         microbatches=layout.microbatches,
@@ -281,6 +307,8 @@ def _ranked(candidate: Candidate, job: Job, *, shape: Transformer, cluster: Clus
             activations=fullest.activations,
             temporary=fullest.temporary,
         ),
+        host_bytes=max(rank.host for rank in predicted.memory),
+        nvme_bytes=max(rank.nvme for rank in predicted.memory),
         step_seconds=predicted.expected_seconds,
         interval=_interval(candidate, shape=shape, cluster=cluster),
         mfu=predicted.expected_mfu,
@@ -379,6 +407,10 @@ def _smallest(found: Found) -> Smallest | None:
         ep=layout.ep,
         zero=layout.zero,
         replicas=layout.replicas,
+        node_ranks=layout.node_ranks,
+        quantized=layout.quantize_weights or layout.quantize_gradients,
+        optimizer_place=layout.state_place.value,
+        parameters_place=layout.parameters_place.value,
         micro_batch=layout.micro_batch,
         recompute=recompute.value,
         needed_bytes=needed,
@@ -391,6 +423,14 @@ def axes(layout: Ranked | Smallest) -> str:
     named = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     if layout["replicas"] > 1:
         named.append(f"hsdp {layout['replicas']}")
+    if layout["node_ranks"] is not None:
+        named.append(f"hpz {layout['node_ranks']}")
+    if layout["quantized"]:
+        named.append("int8")
+    if layout["parameters_place"] != Place.DEVICE:
+        named.append(f"state on {layout['parameters_place']}")
+    elif layout["optimizer_place"] != Place.DEVICE:
+        named.append(f"optimizer on {layout['optimizer_place']}")
     return " ".join(named) or "one rank"
 
 

@@ -83,6 +83,10 @@ def _beyond(layout: Layout, *, experts: bool) -> Iterator[str]:
         yield "experts"
     if layout.zero not in CHECKED.zero:
         yield f"ZeRO stage {layout.zero}"
+    if layout.node_ranks is not None or layout.quantize_weights or layout.quantize_gradients:
+        yield "ZeRO++"
+    if layout.updates_on_cpu:
+        yield "offloaded state"
     if layout.tp > CHECKED.tp:
         yield f"tp = {layout.tp}"
     if layout.pp > CHECKED.pp:

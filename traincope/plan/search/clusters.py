@@ -11,7 +11,7 @@ from types import MappingProxyType
 from traincope.errors import UsageError
 from traincope.plan.hardware import HardwareSpec, find_hardware
 from traincope.plan.layout.families import AMPERE, BLACKWELL, CDNA3, H200, HOPPER, SYSTOLIC, Family
-from traincope.plan.layout.machine import Machine
+from traincope.plan.layout.machine import Host, Machine
 from traincope.plan.search.rates import MeasuredRates
 
 GIB = 1 << 30
@@ -42,6 +42,8 @@ class Accelerator:
     """Links of the domain form a torus."""
     network_gb: float
     """GB/s to other domains, with one network link per device."""
+    host: Host | None = None
+    """Its share of the vendor's server of 8."""
     watts: float | None
     """Power limit of the device; None if the vendor prints none."""
     source: str
@@ -62,6 +64,25 @@ def _other(name: str, *, bf16: float, fp8: float, fp32: float | None, memory_gb:
     return HardwareSpec(name=name, tflops=tflops, memory_gb=memory_gb, source=source)
 
 
+def _eighth_of_server(*, link_gb: float, memory_gb: float, nvme_gb: float, source: str) -> Host:
+    """A device's share of a server with 2 TB of memory and eight disks of 3.84 TB."""
+    return Host(
+        link_bytes_per_second=link_gb * 1e9,
+        memory_bytes=int(2e12 / 8),
+        memory_bytes_per_second=memory_gb * 1e9 / 8,
+        nvme_bytes=int(3.84e12),
+        nvme_bytes_per_second=nvme_gb * 1e9,
+        source=source,
+    )
+
+
+DGX_A100 = _eighth_of_server(
+    link_gb=31.5, memory_gb=409.6, nvme_gb=3.8, source="DGX A100: PCIe 4.0 x16; 16 channels of DDR4-3200; 8 NVMe disks"
+)
+DGX_H100 = _eighth_of_server(
+    link_gb=63, memory_gb=614.4, nvme_gb=3.8, source="DGX H100: PCIe 5.0 x16; 16 channels of DDR5-4800; 8 NVMe disks"
+)
+"""By the data sheets, and 3.8 GB/s of a disk's writes; not confirmed on a server."""
 V5P = "Google Cloud, TPU v5p system architecture: 1,200 GB/s of ICI in both directions, 50 Gbit/s of network per chip"
 TRN2 = (
     "AWS Neuron, Trainium2 architecture: 16 chips per trn2.48xlarge; 1,024 GB/s of NeuronLink-v3 per chip to "
@@ -75,6 +96,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             family=AMPERE,
             memory_gib=80,
             workspace_bytes=AMPERE_WORKSPACES,
+            host=DGX_A100,
             domain=8,
             domain_gb=300,
             network_gb=25,
@@ -86,6 +108,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             family=HOPPER,
             memory_gib=80,
             workspace_bytes=HOPPER_WORKSPACES,
+            host=DGX_H100,
             domain=8,
             domain_gb=450,
             network_gb=50,
@@ -97,6 +120,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             family=H200,
             memory_gib=140,
             workspace_bytes=HOPPER_WORKSPACES,
+            host=DGX_H100,
             domain=8,
             domain_gb=450,
             network_gb=50,
@@ -108,6 +132,7 @@ ACCELERATORS: Mapping[str, Accelerator] = MappingProxyType(
             family=BLACKWELL,
             memory_gib=179,
             workspace_bytes=HOPPER_WORKSPACES,
+            host=DGX_H100,
             domain=8,
             domain_gb=900,
             network_gb=50,
@@ -217,6 +242,7 @@ class Cluster:
             peak_flops=spec.tflops[DTYPE] * 1e12,
             memory_bytes=self.memory_bytes,
             workspace_bytes=accelerator.workspace_bytes,
+            host=accelerator.host,
             ranks_per_node=self.domain_ranks,
             node_bytes_per_second=accelerator.domain_gb * 1e9,
             pair_bytes_per_second=None if accelerator.pair_gb is None else accelerator.pair_gb * 1e9,

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from traincope.plan.layout.prediction import Prediction
 
 KERNELS, RECOMPUTE, OTHER, BUBBLE = "products and attention", "recomputation", "other operators", "bubble"
-LAUNCHES, ENDS, COPIES, OPTIMIZER, HOST = (
+LAUNCHES, ENDS, COPIES, OPTIMIZER, OFFLOAD, HOST = (
     "launches",
     "ends of the pipeline",
     "copies and sums",
     "optimizer",
+    "offload",
     "host and data",
 )
 
@@ -31,6 +32,7 @@ def parts(prediction: Prediction) -> Mapping[str, float]:
         ENDS: prediction.ends_seconds,
         COPIES: prediction.copy_seconds,
         OPTIMIZER: prediction.optimizer_seconds,
+        OFFLOAD: prediction.offload_seconds,
         HOST: prediction.host_seconds,
     }
     return {**often, **{part: seconds for part, seconds in rarely.items() if seconds}}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from traincope.errors import UsageError
 from traincope.plan.cadence import RANK_MTBF_SECONDS
+from traincope.plan.layout.layout import Place
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import read_model
 from traincope.plan.model.transformer import Transformer
@@ -90,6 +91,9 @@ class Question(SiteOptions):
     zero: int | None = None
     schedule: str | None = None
     micro_batch: int | None = None
+    quantized: bool = False
+    offload: str | None = None
+    """Place of offloaded state."""
     top: int = 10
     like: str | None = None
     """Run directory, or JSON of a preflight, whose rates the search takes."""
@@ -104,8 +108,9 @@ class Question(SiteOptions):
 
     def wanted(self, *, engine: bool = False) -> Wanted:
         """Conditions on the layouts. `engine`: only layouts that `traincope train` has."""
-        names = ("dp", "tp", "pp", "cp", "ep", "zero", "schedule", "micro_batch")
-        return Wanted(**{name: getattr(self, name) for name in names}, engine=engine)
+        names = ("dp", "tp", "pp", "cp", "ep", "zero", "schedule", "micro_batch", "quantized")
+        place = None if self.offload is None else Place(self.offload)
+        return Wanted(**{name: getattr(self, name) for name in names}, offload=place, engine=engine)
 
     @property
     def command(self) -> str:
@@ -118,6 +123,8 @@ class Question(SiteOptions):
             value = getattr(self, each.name)
             if value != each.default:
                 yield f"--{each.name.replace('_', '-')}"
+                if value is True:
+                    continue
                 yield value if isinstance(value, str) else f"{value:.15g}"
 
 

@@ -7,10 +7,10 @@ from enum import Enum
 
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.memory import RankMemory, memory
-from traincope.plan.layout.prediction import Prediction, exact_bubble, least_bubble, predict
+from traincope.plan.layout.prediction import Prediction, exact_bubble, fits, least_bubble, predict
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Transformer
@@ -43,7 +43,7 @@ class Found:
     num_fitting: int
     """Layouts that fit, those of `ranked` included."""
     rejected: Mapping[str, int]
-    """Reason -> number of layouts, largest first."""
+    """Reason -> number of layouts, largest first; of the layouts that were tried first, without offload."""
     smallest: tuple[Layout, Recompute, int] | None
     """Layout that needs least memory among those that do not fit, with its recomputation and its bytes."""
 
@@ -94,19 +94,33 @@ def search(
     """
     if batch < 1:
         raise UsageError(f"batch is {batch}; it must be at least 1")
-    machine, rejections, smallest = cluster.machine(), Rejections(), _Smallest()
+    machine, smallest = cluster.machine(), _Smallest()
+    rejected: list[Rejections] = []
     fitting: list[_Fitting] = []
     domain = cluster.domain_ranks
-    for mesh in meshes(shape, ranks=cluster.gpus, domain=domain, wanted=wanted, rejections=rejections):
-        report(f"{len(fitting):,} layouts fit so far")
-        for series in layouts(shape, mesh, batch=batch, wanted=wanted, rejections=rejections, domain=domain):
-            fitting += _fitting(shape, series, machine, precision, policies, rejections, smallest)
+    for each in _with_offload(wanted, offers=machine.host is not None):
+        rejections = Rejections()
+        rejected.append(rejections)
+        for mesh in meshes(shape, ranks=cluster.gpus, domain=domain, wanted=each, rejections=rejections):
+            report(f"{len(fitting):,} layouts fit so far")
+            for series in layouts(shape, mesh, batch=batch, wanted=each, rejections=rejections, domain=domain):
+                fitting += _fitting(shape, series, machine, precision, policies, rejections, smallest)
+        if fitting:
+            break
     return Found(
         ranked=tuple(_fastest(shape, fitting, machine=machine, precision=precision, best=best, report=report)),
         num_fitting=len(fitting),
-        rejected=rejections.most_common,
+        rejected=rejected[0].most_common,
         smallest=smallest.found,
     )
+
+
+def _with_offload(wanted: Wanted, *, offers: bool) -> Iterator[Wanted]:
+    """Yield what is wanted, then with state on the CPU, then on disks. `offers`: the host is known."""
+    yield wanted
+    if wanted.offload is None and offers:
+        for place in (Place.CPU, Place.NVME):
+            yield replace(wanted, offload=place)
 
 
 def _fitting(
@@ -124,12 +138,15 @@ def _fitting(
             workspace = machine.workspace_bytes
             held = memory(shape, layout=layout, precision=precision, policy=policy, workspace_bytes=workspace)
             needed = max(rank.total for rank in held)
-            if needed <= machine.memory_bytes:
+            if all(fits(rank, machine) for rank in held):
                 yield _Fitting(layout=layout, policy=policy, held=held)
                 break
-            smallest.see(layout, policy.recompute, needed)
+            if needed > machine.memory_bytes:
+                smallest.see(layout, policy.recompute, needed)
         else:
             reason = f"a rank needs more than the {size(machine.memory_bytes)} that it may fill"
+            if needed <= machine.memory_bytes:
+                reason = "offloaded state needs more than a rank's share of the CPU's memory or of the disks"
             rejections.add(reason, len(series) - number)
             return
 

@@ -8,16 +8,19 @@ Some layouts are built only if they are wanted:
 - GPipe has 1F1B's bubble and holds more; `naive` has a larger bubble. DualPipeV's bubble has no formula.
 - With flash attention selective recomputation keeps the same bytes as none.
 - Recomputation only costs time, so it is tried where none does not fit.
-- Replicas of FSDP's shards (HSDP) are one for each link domain, so that gathers stay within it.
+- Replicas of FSDP's shards (HSDP), and ZeRO++'s copies of weights (hpZ), are one for each link domain, so that gathers
+  stay within it. ZeRO++'s other two parts round numbers, so they are tried only if that is wanted.
+- Offload only costs time, so `search` tries it where nothing fits without it.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.pipeline.orders import SCHEDULES
 
@@ -42,6 +45,10 @@ class Wanted:
     zero: int | None = None
     schedule: str | None = None
     micro_batch: int | None = None
+    quantized: bool = False
+    """Also layouts with ZeRO++'s quantized weights and gradients."""
+    offload: Place | None = None
+    """Only layouts with optimizer state, or also weights, in this place."""
     engine: bool = False
     """Only layouts that `traincope train` has."""
 
@@ -118,7 +125,7 @@ def layouts(
         rejections.add(f"the batch of {batch} sequences does not divide over dp")
         return
     sequences = batch // mesh["dp"]
-    for zero, replicas in _shardings(mesh, wanted, domain):
+    for sharing in _shardings(mesh, wanted, domain):
         for schedule, virtual in _schedules(shape, mesh["pp"], wanted):
             built = []
             for micro_batch in wanted.sizes("micro_batch", _powers(sequences)):
@@ -132,8 +139,7 @@ def layouts(
                         pp=mesh["pp"],
                         cp=mesh["cp"],
                         ep=mesh["ep"],
-                        zero=zero,
-                        replicas=replicas,
+                        **sharing,
                         schedule=schedule,
                         virtual=virtual,
                         microbatches=sequences // micro_batch,
@@ -148,15 +154,53 @@ def layouts(
                 yield tuple(built)
 
 
-def _shardings(mesh: Mapping[str, int], wanted: Wanted, domain: int | None) -> Iterator[tuple[int, int]]:
-    """Yield ZeRO's stages with the replicas of all shards."""
+class Sharing(TypedDict, total=False):
+    """Settings of a layout by which data ranks share its state."""
+
+    zero: int
+    replicas: int
+    node_ranks: int
+    quantize_weights: bool
+    quantize_gradients: bool
+    optimizer_place: Place
+    parameters_place: Place
+
+
+def _shardings(mesh: Mapping[str, int], wanted: Wanted, domain: int | None) -> Iterator[Sharing]:
     for zero in _zeros(mesh, wanted):
-        yield zero, 1
-        if domain is None or zero < 3 or mesh["pp"] * mesh["ep"] > 1:
-            continue
-        shards, rest = divmod(domain, mesh["tp"] * mesh["cp"])
-        if not rest and 1 < shards < mesh["dp"] and mesh["dp"] % shards == 0:
-            yield zero, mesh["dp"] // shards
+        for sharing in _of_stage(zero, mesh, wanted, domain):
+            yield from _placed(sharing, wanted.offload)
+
+
+def _of_stage(zero: int, mesh: Mapping[str, int], wanted: Wanted, domain: int | None) -> Iterator[Sharing]:
+    """Yield a stage of ZeRO: with one replica, with one for each link domain, and with ZeRO++."""
+    yield {"zero": zero}
+    if zero < 2 or mesh["pp"] * mesh["ep"] > 1:
+        return
+    if wanted.quantized and mesh["dp"] * mesh["cp"] > 1:
+        yield {"zero": zero, "quantize_weights": True, "quantize_gradients": True}
+    if domain is None or zero < 3:
+        return
+    shards, rest = divmod(domain, mesh["tp"] * mesh["cp"])
+    if rest or not 1 < shards < mesh["dp"] or mesh["dp"] % shards:
+        return
+    yield {"zero": zero, "replicas": mesh["dp"] // shards}
+    node_ranks = shards * mesh["cp"]
+    yield {"zero": zero, "node_ranks": node_ranks}
+    if wanted.quantized:
+        yield {"zero": zero, "node_ranks": node_ranks, "quantize_weights": True, "quantize_gradients": True}
+
+
+def _placed(sharing: Sharing, place: Place | None) -> Iterator[Sharing]:
+    """Yield the sharing with state in a place outside the device."""
+    if place is None:
+        yield sharing
+        return
+    yield {**sharing, "optimizer_place": place}
+    if sharing["zero"] == 3:
+        # The engine's CPU updates weights that lie in its memory without being told to.
+        optimizer = Place.DEVICE if place is Place.CPU else place
+        yield {**sharing, "parameters_place": place, "optimizer_place": optimizer}
 
 
 def _zeros(mesh: Mapping[str, int], wanted: Wanted) -> tuple[int, ...]:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import Layout
+from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Transformer
 
+FILES = {Place.NVME: "file"}
+"""Places that the engine's [offload] calls otherwise."""
 Tables = Mapping[str, Mapping[str, int | float | str]]
 
 
@@ -32,8 +34,10 @@ def training_file(shape: Transformer, *, layout: Layout, recompute: Recompute, t
         tables["experts"] = {"number": experts.count, "top_k": experts.top_k, "ffn": experts.ffn}
         tables["experts"] |= {"shared": "true"} if experts.shared else {}
     tables["parallel"] = _parallel(layout)
-    if layout.zero == 2:
-        tables["fsdp"] = {"stage": 2}
+    if fsdp := _fsdp(layout):
+        tables["fsdp"] = fsdp
+    if layout.updates_on_cpu:
+        tables["offload"] = _offload(layout)
     if _sharded_optimizer(layout):
         tables["ddp"] = {"shard_optimizer": "true"}
     train: dict[str, int | float | str] = {"steps": steps, "batch": layout.batch, "precision": "bf16"}
@@ -66,6 +70,19 @@ def _check(shape: Transformer, layout: Layout) -> None:
         raise UsageError("--emit: give --zero 1, 2 or 3")
     if layout.zero > 1 and layout.pp > 1:
         raise UsageError(f"--emit: the engine's pipelines keep weights and gradients, unlike ZeRO stage {layout.zero}")
+
+
+def _fsdp(layout: Layout) -> dict[str, int | float | str]:
+    table: dict[str, int | float | str] = {"stage": 2} if layout.zero == 2 else {}
+    if layout.node_ranks is not None:
+        table["node_ranks"] = layout.node_ranks
+    table |= {"quantize_weights": "true"} if layout.quantize_weights else {}
+    return table | ({"quantize_gradients": "true"} if layout.quantize_gradients else {})
+
+
+def _offload(layout: Layout) -> dict[str, int | float | str]:
+    places = {"parameters": layout.parameters_place, "optimizer": layout.optimizer_place}
+    return {name: FILES.get(place, place.value) for name, place in places.items() if place is not Place.DEVICE}
 
 
 def _sharded_optimizer(layout: Layout) -> bool:

@@ -10,7 +10,7 @@ from traincope.cli.plan.search.site import add_cluster, add_job
 from traincope.cli.plan.search.text import show, show_explained
 from traincope.cli.quantities import whole
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import ZERO_STAGES
+from traincope.plan.layout.layout import ZERO_STAGES, Place
 from traincope.plan.search.job import outcome
 from traincope.plan.search.question import Question, find
 from traincope.plan.search.question import answer as answer_to
@@ -53,6 +53,14 @@ class PlanSearch:
         layout.add_argument("--zero", type=whole, choices=ZERO_STAGES)
         layout.add_argument("--schedule", choices=(*SEARCHED, "interleaved"))
         layout.add_argument("--micro-batch", type=whole, metavar="N", help="sequences per microbatch")
+        layout.add_argument(
+            "--quantized", action="store_true", help="also layouts with ZeRO++'s int8 weights and gradients"
+        )
+        layout.add_argument(
+            "--offload",
+            choices=(Place.CPU.value, Place.NVME.value),
+            help="only layouts with optimizer state, or also weights, there (default: if nothing fits without it)",
+        )
 
     def run(self, arguments: argparse.Namespace) -> int:
         question = Question(**{each.name: getattr(arguments, each.name) for each in fields(Question)})

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TypedDict
 
 from traincope.plan.check.readers.values import AUTO, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap
+from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap, Place
 from traincope.plan.model.transformer import Transformer
 
 BATCH, CLIPPING = (
@@ -30,14 +31,8 @@ def _blanked(match: re.Match[str]) -> str:
 
 ADAM = frozenset({"adam", "adamw", "fusedadam", "cpuadam", AUTO})
 """Types of optimizers whose states the formulas count: a master copy and two moments of every weight."""
-UNMODELLED_ZERO = {
-    "cpu_offload": "optimizer states that are offloaded to cpu",
-    "cpu_offload_params": "weights that are offloaded to cpu",
-    "zero_hpz_partition_size": "a second partition of the weights (hpZ)",
-    "zero_quantized_weights": "quantized weights (qwZ)",
-    "zero_quantized_gradients": "quantized gradients (qgZ)",
-    "zero_quantized_nontrainable_weights": "quantized weights",
-}
+OLD_OFFLOAD = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_params"}
+"""Table of an offload -> its older flag, for the CPU."""
 UNMODELLED_16 = ("fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states")
 
 
@@ -85,6 +80,7 @@ def _layout(top: Values, zero: Values, *, tp: int, gpus: int) -> Layout:
         cp=cp,
         cp_method=ULYSSES if cp > 1 else RING,
         zero=zero.whole("stage", 0),
+        **_off_device(zero, stage=zero.whole("stage", 0)),
         replicas=1 if shards < 1 else top.quotient(dp, shards, of="ranks of mics_shard_size"),
         microbatches=accumulation,
         micro_batch=micro,
@@ -93,13 +89,42 @@ def _layout(top: Values, zero: Values, *, tp: int, gpus: int) -> Layout:
     )
 
 
+class OffDevice(TypedDict):
+    """Settings of a layout for ZeRO++ and offload."""
+
+    node_ranks: int | None
+    quantize_weights: bool
+    quantize_gradients: bool
+    optimizer_place: Place
+    parameters_place: Place
+
+
+def _off_device(zero: Values, *, stage: int) -> OffDevice:
+    """ZeRO++ and offload, as far as DeepSpeed has them at this stage: weights leave a device only at stage 3."""
+    node_ranks = zero.whole("zero_hpz_partition_size", 1)
+    return OffDevice(
+        node_ranks=node_ranks if node_ranks > 1 and stage == 3 else None,
+        quantize_weights=_is_on(zero.get("zero_quantized_weights")) and stage == 3,
+        quantize_gradients=_is_on(zero.get("zero_quantized_gradients")) and stage == 3,
+        optimizer_place=_place(zero, "offload_optimizer") if stage else Place.DEVICE,
+        parameters_place=_place(zero, "offload_param") if stage == 3 else Place.DEVICE,
+    )
+
+
+def _place(zero: Values, part: str) -> Place:
+    device = zero.table(part).text("device", "none")
+    if device == "none":
+        return Place.CPU if _is_on(zero.get(OLD_OFFLOAD[part])) else Place.DEVICE
+    try:
+        return Place(device)
+    except ValueError as error:
+        raise zero.table(part).wrong("device", device, "none, cpu or nvme") from error
+
+
 def _unmodelled(top: Values, zero: Values) -> Iterator[str]:
     """Yield the settings without a formula."""
-    for part, what in (("offload_optimizer", "optimizer states"), ("offload_param", "weights")):
-        device = zero.table(part).text("device", "none")
-        if device != "none":
-            yield f"{what} that are offloaded to {device}"
-    yield from (what for key, what in UNMODELLED_ZERO.items() if _is_on(zero.get(key)))
+    if _is_on(zero.get("zero_quantized_nontrainable_weights")):
+        yield "quantized weights"
     low = [top.table(name) for name in ("bf16", "bfloat16", "fp16")]
     if not any(each.get("enabled") in (True, AUTO) for each in low):
         yield "a training in fp32 (neither bf16 nor fp16 is enabled)"
