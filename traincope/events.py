@@ -34,7 +34,8 @@ The flags of a COLLECTIVE or STALL contain the `Element` of its message in their
 value of a SCALAR is the bits of a 64-bit float. The value of a GPU record has the unit in `GPU_SAMPLE_UNITS`. A
 FLOPS record has the counted `Work` as its `tag`, and the phase that it was done for. An ACTION without gradients has
 phase EVALUATION. The value of a BATCH is 0 if its name is not `BATCH_READ`; its `tag` is
-a `SamplerTrait`, and above `WORKERS_SHIFT` the number of the DataLoader's workers.
+a `SamplerTrait`, above `LENGTH_SHIFT` the length of a pass, and above `WORKERS_SHIFT` the number of the DataLoader's
+workers.
 
 `name`, `group` (an ACTION's schedule) and an EVENT's details are line numbers: names in the rank's `names.jsonl`,
 details in its `details.jsonl`, groups in its `groups.jsonl`. The instance of a collective is (group, window,
@@ -147,6 +148,11 @@ class SamplerTrait(IntFlag):
     STREAM = 8
     """The dataset is iterable: it has no sampler, and each worker has a copy of it."""
 
+
+LENGTH_SHIFT, MAX_LENGTH = 4, 15
+"""Bit of the `tag` of a BATCH from which on it has the number of batches that the iterator can give, at most this one;
+0 if it is unknown.
+"""
 
 WORKERS_SHIFT = 8
 """Bit of the `tag` of a BATCH from which on it has the number of the DataLoader's workers."""

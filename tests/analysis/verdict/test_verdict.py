@@ -13,7 +13,7 @@ from traincope.analysis.attribution.terms import PHASE_TERMS, UNATTRIBUTED
 from traincope.analysis.stragglers.own_work import OWN_WORK
 from traincope.analysis.verdict.findings import ordered
 from traincope.analysis.verdict.losses.late_causes import UNCOVERED, WAITS
-from traincope.events import OPEN, Flag, Phase
+from traincope.events import BATCH_READ, OPEN, Flag, Kind, Phase
 from traincope.plan.pipeline.orders import Shape, orders
 from traincope.store import RankRecords
 
@@ -208,6 +208,27 @@ def test_a_loader_without_workers_is_advised_to_have_some(name: str, evidence: s
     finding = next(each for each in verdict(rank(0, step(0, 0, 100), wait)) if each.kind == "data_bound")
     assert finding.evidence.endswith(evidence)
     assert finding.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("DataLoader", "made anew in each step, and its workers with it"), ("DataLoader without workers", "in each step")],
+)
+def test_iterators_that_are_made_anew_in_each_step_are_the_reason_of_their_wait(name: str, what: str) -> None:
+    """10 iterators give one batch each, others every time, as a random sampler does. One that goes on is no reason."""
+    rows = []
+    for at in range(10):
+        wait = replace(phase(Phase.DATA_WAIT, 100 * at, 100 * at + 30, at=at), name=name)
+        batch = Row(
+            kind=Kind.BATCH, start_ns=100 * at + 30, end_ns=100 * at + 30, name=BATCH_READ, step=at, value=at + 1
+        )
+        rows += [step(at, 100 * at, 100 * at + 100), wait, replace(batch, group=at + 1)]
+    (finding,) = (each for each in verdict(rank(0, *rows)) if each.kind == "data_bound")
+    assert finding.evidence.endswith(what)
+    assert finding.advice.startswith("Make one iterator per epoch")
+    one = [replace(row, group=1) if row.kind is Kind.BATCH else row for row in rows]
+    (finding,) = (each for each in verdict(rank(0, *one)) if each.kind == "data_bound")
+    assert finding.advice.startswith("Give the DataLoader")
 
 
 def test_a_finding_names_the_ranks_that_carry_it() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
-from traincope.events import WORKERS_SHIFT, SamplerTrait
+from traincope.events import LENGTH_SHIFT, WORKERS_SHIFT, SamplerTrait
 from traincope.record.compute.data import _traits
 
 DATA: Any = list(range(8))
 KNOWN, SHUFFLES, DIVIDES, STREAM = SamplerTrait
+FOUR, EIGHT, AT_LEAST_15 = (length << LENGTH_SHIFT for length in (4, 8, 15))
 
 
 class WithMethod(Sampler[int]):
@@ -30,12 +31,14 @@ class Endless(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("loader", "traits"),
     [
-        (DataLoader(DATA), KNOWN),
-        (DataLoader(DATA, shuffle=True), KNOWN | SHUFFLES),
+        (DataLoader(DATA), KNOWN | EIGHT),
+        (DataLoader(DATA, batch_size=2), KNOWN | FOUR),
+        (DataLoader(DATA * 9), KNOWN | AT_LEAST_15),
+        (DataLoader(DATA, shuffle=True), KNOWN | SHUFFLES | EIGHT),
         (DataLoader(DATA, sampler=WithMethod()), KNOWN),
-        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), KNOWN | SHUFFLES | DIVIDES),
-        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0, shuffle=False)), KNOWN | DIVIDES),
-        (DataLoader(DATA, sampler=DistributedSampler(DATA, 1, 0)), KNOWN | SHUFFLES),
+        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), KNOWN | SHUFFLES | DIVIDES | FOUR),
+        (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0, shuffle=False)), KNOWN | DIVIDES | FOUR),
+        (DataLoader(DATA, sampler=DistributedSampler(DATA, 1, 0)), KNOWN | SHUFFLES | EIGHT),
         (DataLoader(Endless()), STREAM),
         (DataLoader(Endless(), batch_size=None), STREAM),
         (DataLoader(Endless(), num_workers=2), STREAM | 2 << WORKERS_SHIFT),

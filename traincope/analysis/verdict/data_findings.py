@@ -6,6 +6,7 @@ from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.verdict.findings import Finding, FindingKind
+from traincope.analysis.verdict.losses.host_losses import ONE_ITERATOR
 from traincope.timeline import Timeline
 
 WRONG = {
@@ -64,6 +65,19 @@ def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | No
                 "and every worker yields all of it"
             ),
             advice=DIVIDE_WORKERS,
+        )
+    if fed is not None and fed.begun_anew is not None:
+        begun = fed.begun_anew
+        first = "first batch" if begun.batches == 1 else f"first {begun.batches} batches"
+        when = "in each step" if begun.in_each_step else "again and again"
+        yield _finding(
+            everyone,
+            begun.ranks,
+            evidence=(
+                f"the iterator of the DataLoader is made anew {when}, {begun.iterators:,} times, and each gives only "
+                f"its {first}: no other data are fed"
+            ),
+            advice=f"{ONE_ITERATOR}.",
         )
     if fed is not None and fed.same_order is not None:
         passes = fed.same_order

@@ -8,8 +8,10 @@ from typing import Any
 from traincope.events import (
     BATCH_READ,
     BATCHES_END,
+    LENGTH_SHIFT,
     LOADER,
     LOADER_WITHOUT_WORKERS,
+    MAX_LENGTH,
     WORKERS_SHIFT,
     Kind,
     Phase,
@@ -101,9 +103,18 @@ MAX_WORKERS = 1 << 16
 
 
 def _traits(iterator: Any) -> int:
-    """Return bits of `SamplerTrait` of the iterator's sampler, and the number of its workers."""
+    """Return bits of `SamplerTrait` of the iterator's sampler, its length, and the number of its workers."""
     workers = min(_count(iterator, "_num_workers"), MAX_WORKERS)
-    return workers << WORKERS_SHIFT | _sampler_traits(iterator)
+    return workers << WORKERS_SHIFT | _length(iterator) << LENGTH_SHIFT | _sampler_traits(iterator)
+
+
+def _length(iterator: Any) -> int:
+    """Return the number of batches of the iterator, at most MAX_LENGTH; 0 if unknown. Only torch's samplers are asked:
+    another one may compute its length.
+    """
+    batches, sampler = sampler_of(iterator)
+    are_of_torch = all(type(each).__module__.startswith("torch.utils.data") for each in (batches, sampler))
+    return min(len(batches), MAX_LENGTH) if are_of_torch and not reads_a_stream(iterator) else 0
 
 
 def _sampler_traits(iterator: Any) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.timeline.build import Row, group, phase, rank, step, timeline
 from traincope.analysis import Finding, analyze
-from traincope.events import BATCH_READ, BATCHES_END, WORKERS_SHIFT, Kind, Phase, SamplerTrait
+from traincope.events import BATCH_READ, BATCHES_END, LENGTH_SHIFT, WORKERS_SHIFT, Kind, Phase, SamplerTrait
 from traincope.topology import Group
 
 KNOWN, SHUFFLES = SamplerTrait.KNOWN, SamplerTrait.KNOWN | SamplerTrait.SHUFFLES
@@ -15,12 +15,12 @@ STREAM = SamplerTrait.STREAM | 2 << WORKERS_SHIFT
 FIRST, SECOND = range(1, 11), range(21, 31)
 
 
-def rows(passes: Sequence[Sequence[int]], sampling: int) -> list[Row]:
-    """Record one step of 100 ns per batch, and the end of each pass."""
+def rows(passes: Sequence[Sequence[int]], sampling: int, *, left: bool = False) -> list[Row]:
+    """Record one step of 100 ns per batch, and the end of each pass, unless the iterators are left before it."""
     found: list[Row] = []
     number = sequence = 0
     for iterator, batches in enumerate(passes, start=1):
-        for value in (*batches, None):
+        for value in (*batches, *(() if left else (None,))):
             begin = 100 * number
             found.append(
                 Row(
@@ -44,9 +44,12 @@ def rows(passes: Sequence[Sequence[int]], sampling: int) -> list[Row]:
 
 
 def found(
-    *of_ranks: Sequence[Sequence[int]], sampling: int = DIVIDED, groups: Sequence[Group] = (group("dp", 0, 1),)
+    *of_ranks: Sequence[Sequence[int]],
+    sampling: int = DIVIDED,
+    groups: Sequence[Group] = (group("dp", 0, 1),),
+    left: bool = False,
 ) -> list[Finding]:
-    ranks = [rank(number, *rows(passes, sampling), groups=groups) for number, passes in enumerate(of_ranks)]
+    ranks = [rank(number, *rows(passes, sampling, left=left), groups=groups) for number, passes in enumerate(of_ranks)]
     return [each for each in analyze(timeline(*ranks)).verdict if each.kind == "data_order"]
 
 
@@ -87,6 +90,52 @@ def test_a_stream_that_each_worker_reads_is_found() -> None:
 def test_batches_that_a_sampler_or_a_stream_repeats_are_no_finding(batches: Sequence[int], sampling: int) -> None:
     """With a sampler, no workers or three of them, in two passes, of two batches, few, or only at the begin."""
     assert not found((batches,), ([each + 100 for each in batches],), sampling=sampling)
+
+
+def length(batches: int) -> int:
+    return KNOWN | batches << LENGTH_SHIFT
+
+
+@pytest.mark.parametrize("sampling", [length(3), length(15) | 2 << WORKERS_SHIFT, STREAM])
+def test_an_iterator_that_is_made_anew_in_each_step_is_found(sampling: int) -> None:
+    """10 of them, and each gives the first batch of its loader, or of a stream."""
+    (finding,) = found([[7]] * 10, [[8]] * 10, sampling=sampling, left=True)
+    assert finding.evidence == (
+        "the iterator of the DataLoader is made anew in each step, 10 times, and each gives only its first batch: no "
+        "other data are fed"
+    )
+    assert "next(iterator)" in finding.advice
+    assert finding.ranks == ()
+
+
+def test_iterators_that_are_left_after_their_first_batches_are_found() -> None:
+    """Three of four batches each. The last one is cut."""
+    first, second = ([1, 2, 3], [4, 5, 6])
+    (finding,) = found([*[first] * 9, first[:2]], [*[second] * 9, second[:2]], sampling=length(4), left=True)
+    assert "made anew again and again, 10 times, and each gives only its first 3 batches" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("passes", "sampling", "left"),
+    [
+        ([[7]] * 10, length(2), False),
+        ([[7]] * 10, length(1), True),
+        ([[7]] * 10, KNOWN, True),
+        ([[7, 8]] * 10, length(2), True),
+        ([[7, 8]] * 10, STREAM, True),
+        ([[7]] * 7, length(2), True),
+        ([[each] for each in range(1, 11)], length(15), True),
+        ([*[[7]] * 8, [7, *FIRST]], length(15), True),
+        ([*[[7]] * 8, [9]], length(15), True),
+    ],
+)
+def test_iterators_that_may_be_meant_to_be_new_are_no_finding(
+    passes: Sequence[Sequence[int]], sampling: int, left: bool
+) -> None:
+    """Used up, of one batch, of an unknown number of batches, left after their last batch, few, shuffled, or only used
+    for a look while another one is trained with.
+    """
+    assert not found(passes, [[each + 100 for each in batches] for batches in passes], sampling=sampling, left=left)
 
 
 def test_ranks_with_the_same_batches_are_found() -> None:

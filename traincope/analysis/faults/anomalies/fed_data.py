@@ -1,4 +1,6 @@
-"""Data of one attempt that is fed in the same order in every pass, once per worker, or the same on every rank."""
+"""Data of one attempt that is fed in the same order in every pass, again by each new iterator, once per worker, or the
+same on every rank.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import Ints
-from traincope.events import WORKERS_SHIFT, SamplerTrait
+from traincope.events import LENGTH_SHIFT, MAX_LENGTH, WORKERS_SHIFT, SamplerTrait
 from traincope.store import RankBatches
 from traincope.timeline import Timeline
 from traincope.topology import REPLICA_AXES, SHARD_AXES
 
 ENOUGH = 8
 """Number of different batches from which equal ones are no chance, and no test with one batch."""
+OTHERWISE = 0.1
+"""Share of batches that come from elsewhere, at most, where iterators are begun anew."""
 DATA_AXES = frozenset({*REPLICA_AXES, *SHARD_AXES, "dp_shard", "world"})
 """Axes whose ranks train on different data."""
 
@@ -49,10 +53,24 @@ class OncePerWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BegunAnew:
+    """Ranks that make an iterator of the loader again and again, and take only its first batches."""
+
+    ranks: tuple[int, ...]
+    iterators: int
+    """Number of them on one rank."""
+    batches: int
+    """Number of different batches that are fed: the first ones of each iterator."""
+    in_each_step: bool
+    """One batch of each iterator, and one of them per step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FedData:
     same_order: SameOrder | None
     same_batches: SameBatches | None
     once_per_worker: OncePerWorker | None
+    begun_anew: BegunAnew | None
 
 
 def fed_data(timeline: Timeline) -> FedData:
@@ -64,7 +82,39 @@ def fed_data(timeline: Timeline) -> FedData:
         same_order=_same_order(read),
         same_batches=_same_batches(timeline, read),
         once_per_worker=_once_per_worker(read),
+        begun_anew=_begun_anew(read),
     )
+
+
+def _begun_anew(batches: Mapping[int, RankBatches]) -> BegunAnew | None:
+    """Only ranks whose iterators all begin alike, and are left before their end."""
+    begun = {rank: found for rank, each in batches.items() if (found := _first_batches(each)) is not None}
+    if not begun:
+        return None
+    iterators, different, in_each_step = begun[min(begun)]
+    return BegunAnew(ranks=tuple(sorted(begun)), iterators=iterators, batches=different, in_each_step=in_each_step)
+
+
+def _first_batches(each: RankBatches) -> tuple[int, int, bool] | None:
+    """Return the numbers of iterators and of batches that they all begin with, and whether it is one per step; None if
+    a tenth of the batches comes otherwise, or if the iterators may have no more.
+    """
+    is_left = ~np.isin(each.iterator, each.iterator[each.ends_pass])
+    order = np.argsort(each.iterator[is_left], kind="stable")
+    fed, iterator, sampler = (values[is_left][order] for values in (each.fingerprints, each.iterator, each.sampler))
+    numbers, first, counts = np.unique(iterator, return_index=True, return_counts=True)
+    if len(numbers) < ENOUGH:
+        return None
+    place = np.arange(len(fed)) - np.repeat(first, counts)
+    longest = fed[iterator == numbers[counts.argmax()]]
+    length = int(sampler[0]) >> LENGTH_SHIFT & MAX_LENGTH
+    has_more = len(longest) == 1 if sampler[0] & SamplerTrait.STREAM else length > len(longest)
+    expected = len(numbers) * len(longest)
+    usual = min(len(fed), expected) >= (1 - OTHERWISE) * max(len(each.iterator), expected)
+    if not has_more or not usual or not np.array_equal(fed, longest[place]):
+        return None
+    in_each_step = len(longest) == 1 and len(np.unique(each.steps[is_left])) == len(numbers)
+    return len(numbers), len(np.unique(longest)), in_each_step
 
 
 def _once_per_worker(batches: Mapping[int, RankBatches]) -> OncePerWorker | None:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from traincope.events import LOADER_WITHOUT_WORKERS, NO_STEP, Kind, Phase
+from traincope.events import BATCHES_END, LOADER_WITHOUT_WORKERS, NO_STEP, Kind, Phase
 from traincope.store.job.attempts import LOADING, SAVING, SAVING_LATER
 from traincope.timeline import RankTimeline, Timeline
 
@@ -27,6 +27,8 @@ SAVED_LATER = (
     "Saves run in the background already, and only their start stops training: save less often, or copy less there "
     "(each rank its own shard, into pinned memory that is kept between saves)."
 )
+MANY_ITERATORS, MOST = 8, 0.8
+"""Iterators, and their share of all batches, from which a loader's iterator is made anew in each step."""
 MADE_HERE = "each batch is made in the training process (num_workers=0)"
 GIVE_WORKERS = (
     "Give the DataLoader workers (num_workers), so that they make batches during the steps, or tokenize and decode the "
@@ -38,6 +40,12 @@ CHEAPER_BATCHES = (
     "Make batches with less work: decode and tokenize the data before training, and let each worker use one thread "
     "(torch.set_num_threads(1) in the dataset, OMP_NUM_THREADS=1). Or give the job more cores"
 )
+MADE_ANEW = "the iterator of the DataLoader is made anew in each step{workers}"
+WITH_WORKERS = ", and its workers with it"
+ONE_ITERATOR = (
+    "Make one iterator per epoch: for batch in loader, or iterator = iter(loader) before the loop and next(iterator) "
+    "in it, with the next one at StopIteration, after sampler.set_epoch(epoch)"
+)
 LOADED = "Load checkpoints before the first step, each rank its own shard, from a local disk."
 
 
@@ -46,6 +54,18 @@ def host_advice(term: str, timeline: Timeline, ranks: Collection[int] = ()) -> s
     if term == "checkpoint_stall":
         return _checkpoint_advice([rank for rank in timeline.ranks if not ranks or rank.rank in ranks])
     return HOST_LOSSES[term][1].format(how=fewer_kernels(timeline))
+
+
+def makes_iterators(ranks: Collection[RankTimeline]) -> bool:
+    """Return whether each of these ranks takes about one batch of each iterator of a loader, and then leaves it."""
+    for rank in ranks:
+        batches = rank.main[rank.main["kind"] == Kind.BATCH]
+        ends = [number for number, name in enumerate(rank.names) if name == BATCHES_END]
+        is_end = np.isin(batches["name"], ends)
+        num_left = len(np.unique(batches["group"])) - np.count_nonzero(is_end)
+        if num_left < max(MANY_ITERATORS, MOST * np.count_nonzero(~is_end)):
+            return False
+    return bool(ranks)
 
 
 def loads_itself(ranks: Collection[RankTimeline]) -> bool:

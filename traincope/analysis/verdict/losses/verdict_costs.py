@@ -30,12 +30,16 @@ from traincope.analysis.verdict.losses.host_losses import (
     FULL_HOST,
     GIVE_WORKERS,
     HOST_LOSSES,
+    MADE_ANEW,
     MADE_HERE,
     MORE_WORKERS,
+    ONE_ITERATOR,
     PARTLY_REMOVED,
+    WITH_WORKERS,
     fewer_kernels,
     host_advice,
     loads_itself,
+    makes_iterators,
 )
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.late_causes import Evidence
@@ -252,7 +256,11 @@ def _data(timeline: Timeline, ledger: Ledger, cause: Cause | None, late: Collect
 
 def _loader(timeline: Timeline, ledger: Ledger, ranks: Collection[int]) -> tuple[str, str, bool]:
     """Return why these ranks' loaders are slow, empty if unknown; the advice; and whether its gain is a bound."""
-    if loads_itself([rank for rank in timeline.ranks if rank.rank in ranks]):
+    waiting = [rank for rank in timeline.ranks if rank.rank in ranks]
+    makes_itself = loads_itself(waiting)
+    if makes_iterators(waiting):
+        return MADE_ANEW.format(workers="" if makes_itself else WITH_WORKERS), ONE_ITERATOR, True
+    if makes_itself:
         return MADE_HERE, GIVE_WORKERS, False
     full = [host for host in full_hosts(timeline, ledger) if {*host.ranks} & {*ranks}]
     if not {*ranks} <= {rank for host in full for rank in host.ranks}:
