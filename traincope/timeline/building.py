@@ -17,12 +17,13 @@ from traincope.timeline.alignment import align
 from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
 from traincope.timeline.clocks.offsets import Offsets
 from traincope.timeline.collectives.borders import even_windows
+from traincope.timeline.collectives.nccl import NCCL_KINDS
 from traincope.timeline.device import with_device_records
 from traincope.timeline.observation import observation
 from traincope.timeline.timeline import TRAINING_THREAD, OpenRecord, RankTimeline, Step, Timeline
 from traincope.timeline.traces import read_traces
 
-CLOCK_KINDS = (Kind.CLOCK, Kind.COLLECTIVE)
+CLOCK_KINDS = (Kind.CLOCK, Kind.COLLECTIVE, *NCCL_KINDS)
 """Kinds of records from which the clocks of a run follow."""
 JOB_KINDS = (Kind.CLOCK, Kind.STEP, Kind.SCALAR, Kind.EVENT)
 JOB_PHASES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE)
@@ -69,7 +70,7 @@ def clocks_of(run: RunRecords) -> dict[int, RankClock]:
     """Return the clock of each rank. Only `CLOCK_KINDS` of its records are needed, and its first and last ones."""
     clocks = wall_clocks(run)
     if len({clocks[rank.rank].host for rank in run.ranks if rank.segments}) > 1:
-        clocks = align(_timeline(run, clocks, kinds=(Kind.COLLECTIVE,)))
+        clocks = align(_timeline(run, clocks, kinds=CLOCK_KINDS))
     if run.info.imported:
         # A trace is short: its collectives bound an offset well, and a drift badly. So its durations stay as they are.
         clocks = {rank: replace(clock, corrections=_rigid(clock.corrections)) for rank, clock in clocks.items()}

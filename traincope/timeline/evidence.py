@@ -5,8 +5,8 @@ does not have a message before its sender has begun. So only two instants of an 
 start and its earliest end. This holds for any late rank, any duration, and any late observation of an end. The bound is
 tightest if no rank is late.
 
-The end of work on a GPU that the host sees is not the time of completion, so collectives of a job on GPUs give no
-evidence.
+The end of a call for a GPU is not the time of completion, so collectives of a job on GPUs give evidence only where
+NCCL's own records prove when they ran (`collectives/proved.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Ints
 from traincope.events import CARRY_NOTHING, RECEIVE_OPERATIONS, SEND_OPERATIONS
 from traincope.timeline.clocks.bounds import Evidence
 from traincope.timeline.collectives.instances import Instances, match_instances
+from traincope.timeline.collectives.proved import proved_collectives
 from traincope.timeline.timeline import Timeline
 
 FROM_ALL_TO_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", *CARRY_NOTHING})
@@ -67,12 +68,14 @@ class SharedInstances:
 
 def shared_instances(timeline: Timeline, host_of: Mapping[int, int]) -> SharedInstances:
     """Collect the shared instances of all closed collectives. `host_of`: rank -> number of its host."""
+    if not waits_on_the_host(timeline.run.info.versions):
+        timeline = proved_collectives(timeline)
     instances = match_instances(timeline)
     parts, number = instances.parts, instances.number
     hosts = np.zeros(max(host_of, default=0) + 1, dtype=np.int64)
     hosts[list(host_of)] = list(host_of.values())
     host = hosts[parts.rank]
-    provides, needs = _provides_and_needs(instances, waits_on_host=waits_on_the_host(timeline.run.info.versions))
+    provides, needs = _provides_and_needs(instances)
     crossing = (provides | needs) & (_on_several(number, host, count=len(instances)) & instances.consistent)[number]
     codes = number[crossing].astype(np.int64) * len(hosts) + host[crossing]
     distinct, place = np.unique(codes, return_inverse=True)
@@ -103,11 +106,11 @@ def _on_several(number: NDArray[np.int32], host: Ints, *, count: int) -> NDArray
     return np.asarray(lowest < highest)
 
 
-def _provides_and_needs(instances: Instances, *, waits_on_host: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _provides_and_needs(instances: Instances) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Mark parts whose start precedes the others' ends, and parts whose end follows the others' starts."""
     parts, names = instances.parts, instances.operations
     bytes_needed = ~_any_of(names, CARRY_NOTHING)[parts.operation_code]
-    counts = waits_on_host & ((parts.num_bytes > 0) | ~bytes_needed)
+    counts = (parts.num_bytes > 0) | ~bytes_needed
     symmetric = _any_of(names, FROM_ALL_TO_ALL)[parts.operation_code]
     sends, receives = (_any_of(names, key)[parts.operation_code] for key in (SEND_OPERATIONS, RECEIVE_OPERATIONS))
     return counts & (symmetric | sends), counts & (symmetric | receives)
