@@ -22,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-gpus test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -50,6 +50,10 @@ test-frameworks: setup
 # BIN=/path/to/venv/bin uses that environment and installs nothing.
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
 	@$(BIN)/python -m pytest tests/gpu
+
+# Needs two or more GPUs. OUT=file names the file that can be attached to an issue.
+test-gpus: $(if $(filter command line,$(origin BIN)),,setup)
+	@$(BIN)/python -m tests.gpus $(if $(OUT),--out $(OUT))
 
 # Packages come from the index, at the versions of constraints.txt. Each environment is deleted after its tests.
 test-release: setup
