@@ -57,6 +57,13 @@ class Doctor:
             help="with --measure-peak: threads of a rank (default: torch's; torchrun sets 1, OMP_NUM_THREADS)",
         )
         parser.add_argument(
+            "--rates",
+            type=Path,
+            metavar="FILE",
+            help="with --measure-peak: also time kernels by shape, on a GPU if there is one, for `traincope plan "
+            "search --rates FILE` (takes up to two minutes more; so far this has run on processors)",
+        )
+        parser.add_argument(
             "--out",
             type=Path,
             metavar="FILE",
@@ -76,6 +83,8 @@ class Doctor:
             return _prove(arguments)
         if arguments.out is not None or arguments.seconds is not None:
             raise UsageError("--out and --seconds belong to --gpu; give --gpu too")
+        if arguments.rates is not None and not arguments.measure_peak:
+            raise UsageError("--rates belongs to --measure-peak; give --measure-peak too")
         if arguments.threads is not None and not arguments.measure_peak:
             raise UsageError("--threads belongs to --measure-peak; give --measure-peak too")
         if arguments.build_native:
@@ -110,7 +119,7 @@ def _measure(arguments: argparse.Namespace) -> Examination:
         raise UsageError("--measure-peak multiplies with torch, which is not installed in this Python; install it")
     from traincope.doctor.measured_peak import measure_peak
 
-    return measure_peak(os.environ, threads=arguments.threads)
+    return measure_peak(os.environ, threads=arguments.threads, rates=arguments.rates)
 
 
 def _prove(arguments: argparse.Namespace) -> int:

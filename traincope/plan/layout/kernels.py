@@ -61,6 +61,8 @@ class Kernels:
     """Share of a collective of tp that waits if it runs in pieces next to its product."""
     launches: bool = True
     """The host launches kernels one by one."""
+    launch_seconds: float = LAUNCH_SECONDS
+    """Time in which the host launches a kernel."""
     contention: float = 0.0
     """Share of hidden communication by which it delays the work that hides it."""
 

@@ -32,7 +32,7 @@ from functools import lru_cache
 
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.communication import INPUTS_AGAIN, NODE_WEIGHTS, Traffic, Volume, host_copies, volumes
-from traincope.plan.layout.kernels import LAUNCH_SECONDS, STREAMING
+from traincope.plan.layout.kernels import STREAMING
 from traincope.plan.layout.layout import RING, Layout, Overlap, Place
 from traincope.plan.layout.machine import Algorithm, Machine, Tier, Transfer, transfer
 from traincope.plan.layout.memory import (
@@ -206,7 +206,7 @@ def predict(
     one = work(shape, layout=layout, precision=precision, policy=policy, machine=machine, causal_half=causal_half)
     # Mean of the ranks of a pipeline, in a step.
     mean = layout.microbatches / layout.pp
-    launching = one.launches * LAUNCH_SECONDS if machine.kernels.launches else 0.0
+    launching = one.launches * machine.kernels.launch_seconds if machine.kernels.launches else 0.0
     launches = max(launching - one.total, 0.0) * mean
     traffic = Traffic(shape=shape, layout=layout, precision=precision, recompute=policy.recompute)
     hides = _Hides(

@@ -18,7 +18,7 @@ from traincope.plan.search.explanation import differences, parts
 from traincope.plan.search.job import Job, outcome
 from traincope.plan.search.rates import MeasuredLink
 from traincope.plan.search.search import FLASH, Candidate, Found
-from traincope.units import duration, flops, gigabytes_per_second, share
+from traincope.units import count, duration, flops, gigabytes_per_second, share
 
 NUM_COMPARED = 3
 SECOND_NS = 1e9
@@ -227,7 +227,10 @@ def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int,
         currency=None if job.price_per_gpu_hour is None else job.currency,
         ranked=[_ranked(each, job, shape=shape, cluster=cluster) for each in found.ranked],
         num_fitting=found.num_fitting,
-        checked=checked(measured=cluster.rates is not None),
+        checked=checked(
+            measured=cluster.rates is not None,
+            kernels=cluster.rates is not None and cluster.rates.kernels is not None,
+        ),
         caveats=list(
             caveats(
                 found.ranked[0].layout,
@@ -246,7 +249,7 @@ def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int,
         smallest=_smallest(found),
         collectives=curves(machine, ranks=cluster.gpus),
         constants=fitted_constants(machine),
-        constants_source=accelerator.family.source,
+        constants_source=_constants_source(cluster),
         measured=_measured(cluster),
         convention=CONVENTION,
         left_out=LEFT_OUT,
@@ -261,11 +264,21 @@ def _sources(found: Found, accelerator: Accelerator) -> Iterator[str]:
         yield accelerator.host.source
 
 
+def _constants_source(cluster: Cluster) -> str:
+    source = cluster.accelerator.family.source
+    if cluster.rates is None or cluster.rates.kernels is None:
+        return source
+    return f"{cluster.rates.source} (products, attention, copies), and on {source}"
+
+
 def _measured(cluster: Cluster) -> str | None:
     rates = cluster.rates
     if rates is None:
         return None
-    rate = "by the data sheet" if rates.flops_per_second is None else flops(rates.flops_per_second, "FLOP/s")
+    if rates.kernels is not None:
+        rate = f"{count(len(rates.kernels.products), 'product')} and {len(rates.kernels.attention)} attentions by shape"
+    else:
+        rate = "by the data sheet" if rates.flops_per_second is None else flops(rates.flops_per_second, "FLOP/s")
     links = f"{_link(rates.node)} in a node, {_link(rates.network)} between nodes"
     rest = duration(rates.host_seconds * SECOND_NS)
     return f"{rates.source}: compute {rate}, links {links}, host and data {rest} per step"

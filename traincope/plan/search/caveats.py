@@ -36,8 +36,12 @@ CHECKED = Checked(
 )
 
 
-def checked(*, measured: bool) -> str:
-    """Say which trainings the prediction was compared with. `measured`: it uses the rates of a run."""
+def checked(*, measured: bool, kernels: bool = False) -> str:
+    """Say which trainings the prediction was compared with. `measured`: it uses the rates of a run; `kernels`: those of
+    kernels by shape.
+    """
+    if kernels:
+        return "no training whose kernels were measured on its own GPU; no bounds of a single prediction are known"
     if measured:
         return (
             "11 layouts of dense models on 2 and 4 ranks of a CPU: the step is off by 11.2 % at most; no bounds of a "

@@ -97,6 +97,8 @@ class Question(SiteOptions):
     top: int = 10
     like: str | None = None
     """Run directory, or JSON of a preflight, whose rates the search takes."""
+    rates: str | None = None
+    """File of kernels' times that `traincope doctor --measure-peak --rates` wrote."""
 
     def __post_init__(self) -> None:
         _require_positive(self, (*POSITIVE, "batch", "top", "dp", "tp", "pp", "cp", "ep", "micro_batch"))

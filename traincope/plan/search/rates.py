@@ -12,6 +12,7 @@ from traincope.errors import UsageError
 from traincope.plan.layout.bus import ring_passes
 from traincope.plan.layout.kernels import STREAMING, Kernels, uniform
 from traincope.plan.layout.machine import Machine
+from traincope.plan.search.kernel_rates import KernelRates, fitted_kernels
 
 REDUCTION = "all_reduce"
 SEARCHED_DTYPE = "bfloat16"
@@ -37,6 +38,8 @@ class MeasuredRates:
     source: str
     """The run or the file."""
     flops_per_second: float | None = None
+    kernels: KernelRates | None = None
+    """Times of kernels by shape, in place of `flops_per_second`."""
     memory_bytes_per_second: float | None = None
     holds_pointwise: bool = False
     """`flops_per_second` is that of all compute, operations besides matrix products included."""
@@ -55,7 +58,9 @@ class MeasuredRates:
             "streams": self.streams,
             "host_seconds": self.host_seconds,
         }
-        if self.flops_per_second is not None:
+        if self.kernels is not None:
+            rates["kernels"] = fitted_kernels(self.kernels, machine)
+        elif self.flops_per_second is not None:
             rates["kernels"] = self._kernels(machine)
         if self.holds_pointwise:
             rates["memory_bytes_per_second"] = None

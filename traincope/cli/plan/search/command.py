@@ -1,7 +1,7 @@
 """`traincope plan search`: the fastest layouts of a model on a cluster."""
 
 import argparse
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from traincope.cli.answers import print_answer, write_answer
@@ -12,6 +12,7 @@ from traincope.cli.quantities import whole
 from traincope.errors import UsageError
 from traincope.plan.layout.layout import ZERO_STAGES, Place
 from traincope.plan.search.job import outcome
+from traincope.plan.search.kernel_rates import read_kernel_rates
 from traincope.plan.search.question import Question, find
 from traincope.plan.search.question import answer as answer_to
 from traincope.plan.search.rates import MeasuredRates, read_preflight
@@ -36,6 +37,11 @@ class PlanSearch:
             "--like",
             metavar="RUN",
             help="take the rates that this run, or the JSON of `traincope preflight`, measured",
+        )
+        parser.add_argument(
+            "--rates",
+            metavar="FILE",
+            help="take the kernels' times that `traincope doctor --measure-peak --rates FILE` wrote on such a GPU",
         )
         parser.add_argument(
             "--explain", action="store_true", help="also list the time of each operator of the fastest layout"
@@ -65,7 +71,7 @@ class PlanSearch:
     def run(self, arguments: argparse.Namespace) -> int:
         question = Question(**{each.name: getattr(arguments, each.name) for each in fields(Question)})
         named_model(question.model, sequence=question.seq)
-        rates = None if question.like is None else _rates(Path(question.like))
+        rates = _measured(question)
         found = find(question, engine=arguments.emit is not None, rates=rates)
         answer = answer_to(question, found, rates=rates)
         if arguments.emit is not None:
@@ -77,6 +83,17 @@ class PlanSearch:
         else:
             print_answer(answer, show_explained if arguments.explain else show, format=arguments.format)
         return 0
+
+
+def _measured(question: Question) -> MeasuredRates | None:
+    """Links of a run or preflight, and kernels by shape. Raises UsageError, or RunDirectoryError."""
+    rates = None if question.like is None else _rates(Path(question.like))
+    if question.rates is None:
+        return rates
+    kernels = read_kernel_rates(Path(question.rates))
+    if rates is None:
+        return MeasuredRates(source=question.rates, kernels=kernels)
+    return replace(rates, source=f"{rates.source}, {question.rates}", kernels=kernels, holds_pointwise=False)
 
 
 def _rates(path: Path) -> MeasuredRates:
