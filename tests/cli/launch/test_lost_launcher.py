@@ -1,6 +1,7 @@
 """A launcher that is killed or interrupted takes torchrun and all ranks with it, and Ctrl-C leaves one line."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,11 @@ def processes(directory: Path) -> dict[str, list[int]]:
     return pids
 
 
+def ignores(pid: int, number: signal.Signals) -> bool:
+    (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("killed", ["launcher", "torchrun"])
 def test_no_rank_outlives_its_launcher_and_the_training_resumes(tmp_path: Path, killed: str) -> None:
@@ -73,6 +79,7 @@ def test_ctrl_c_ends_the_training_with_one_line(tmp_path: Path, gets_it: Callabl
     (tmp_path / "config.toml").write_text(CONFIG.format(text=tmp_path / "text"))
     launcher = started(tmp_path, "--set", f"train.steps={STEPS}", session=True)
     until(lambda: bool(complete_checkpoints(tmp_path / "run" / "checkpoints")), "the first checkpoint")
+    assert all(ignores(pid, signal.SIGINT) for pid in processes(tmp_path)[WORKER])
     gets_it(launcher.pid, signal.SIGINT)
     _, errors = launcher.communicate()
     assert errors.decode() == f"traincope train: stopped by you, with Ctrl-C; recorded in {tmp_path / 'run'}\n"

@@ -39,7 +39,6 @@ def main(notes: Path, arguments: list[str]) -> int:
     make_safe()
     end_with_starter(signal.SIGTERM)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
-    os.environ[SIGNALS_VARIABLE] = "SIGTERM,SIGHUP,SIGQUIT"
     agent = _noting_agent(notes)
     setattr(launcher, AGENT, agent)
     try:
@@ -66,13 +65,15 @@ class _Agent(LocalElasticAgent):
     def _start_workers(self, *args: Any, **kwargs: Any) -> dict[int, Any]:
         """Answer Ctrl-C once the ranks have inherited that it is ignored."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.environ[SIGNALS_VARIABLE] = "SIGTERM,SIGHUP,SIGQUIT"  # torchrun has put its own list there
         ranks: dict[int, Any] = super()._start_workers(*args, **kwargs)
         signal.signal(signal.SIGINT, _interrupt)
         return ranks
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the launcher sends both while this end goes on
+        signal.signal(number, signal.SIG_IGN)
     logging.disable()  # torchrun's lines on each rank that it ends
     raise _Interrupted("Ctrl-C", sigval=signal.SIGTERM)
 
