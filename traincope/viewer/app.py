@@ -13,8 +13,8 @@ from traincope.errors import TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.report.text.sections.verdict import running
+from traincope.report.text.text import attempt, steps
 from traincope.report.text.text import facts as head_facts
-from traincope.report.text.text import steps
 from traincope.units import count, duration
 from traincope.viewer.bodies import checked, refuse_foreign_bodies
 from traincope.viewer.components import absent, parameter, plain
@@ -291,6 +291,8 @@ def _in_brief(opened: Opened) -> str:
     facts = [count(run["world_size"], "rank"), steps(opened.document)]
     if run["end"] is not None:
         facts.append(duration(run["end"] - run["start"]))
+    if run["attempts"] > 1:
+        facts.append(attempt(opened.document))
     going_on = running(opened.document["verdict"])
     if going_on is not None:
         facts.insert(0, going_on)

@@ -1,5 +1,6 @@
 """Building blocks of the pages. Text becomes a child and never HTML, so React escapes it."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from traincope.report.schema import Finding
 MAX_CHARACTERS = 400
 MAX_SENTENCES = 2_000
 """Characters of the evidence or the advice of a finding."""
-MAX_SHORT = 9
-"""Characters of a table's cell that stay in one line."""
+MAX_SHORT, LONG = 12, 40
+"""Characters of a table's cell that stay in one line, and from which on it keeps some width on a telephone."""
+PIECES = re.compile(r"(?<=[_.])(?=[A-Za-z])|(?=\[)|(?<=[0-9A-Za-z]{20})(?=[0-9A-Za-z])")
+"""Where a long name in a table's cell may be broken."""
 
 
 def section(title: str, *children: Component | str, note: str = "") -> Component:
@@ -45,7 +48,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_fro
 
     def cells(row: Sequence[object], kind: Callable[..., Component]) -> list[Component]:
         kinds = [_kind(cell, is_number=at >= numbers_from) for at, cell in enumerate(row)]
-        contents = [cell if isinstance(cell, Component) else plain(str(cell)) for cell in row]
+        texts = [cell if isinstance(cell, Component) else plain(str(cell)) for cell in row]
+        contents = [_breakable(text) if isinstance(text, str) else text for text in texts]
         return [kind(content, className=name) for content, name in zip(contents, kinds, strict=True)]
 
     body = [html.Tr(cells(row, html.Td)) for row in rows]
@@ -55,7 +59,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_fro
 def _kind(cell: object, *, is_number: bool) -> str:
     if is_number:
         return "number"
-    return "short" if isinstance(cell, str) and len(cell) <= MAX_SHORT else ""
+    if not isinstance(cell, str):
+        return ""
+    return "short" if len(cell) <= MAX_SHORT else "long" if len(cell) > LONG else ""
+
+
+def _breakable(text: str) -> str | list[Component | str]:
+    """The text; if it is a single name, with places where a browser may break it."""
+    first, *others = (text,) if " " in text else PIECES.split(text)
+    return text if not others else [first, *(part for other in others for part in (html.Wbr(), other))]
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Component:

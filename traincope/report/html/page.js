@@ -8,6 +8,9 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 const PRINTED_WIDTH = 680;
+const NARROW = 700;
+const ABOVE = { "legend.orientation": "h", "legend.x": 0, "legend.y": 1.02, "legend.xanchor": "left", "legend.yanchor": "bottom" };
+const ROOM = 40;  // Pixels that every figure has for its legend.
 const root = document.documentElement;
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const plots = [...document.querySelectorAll(".plot")];
@@ -32,7 +35,16 @@ function draw(templates, layout = {}, name = theme()) {
     const figure = read(place.dataset.figure);
     place.style.height = `${figure.layout.height}px`;
     Plotly.react(place, figure.data, { ...figure.layout, template: templates[name], ...layout }, CONFIG);
+    if (innerWidth <= NARROW && !("width" in layout) && place._fullLayout.showlegend) fitLegend(place, figure.layout.height);
   }
+}
+
+// On a telephone, a legend stands above its bars, which otherwise get no width, and makes its figure taller.
+async function fitLegend(place, height) {
+  await Plotly.relayout(place, ABOVE);
+  const fitted = height + Math.max(0, place._fullLayout.legend._height - ROOM);
+  place.style.height = `${fitted}px`;
+  await Plotly.relayout(place, { height: fitted });
 }
 
 function offerChoices(templates) {

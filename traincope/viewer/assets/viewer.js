@@ -83,16 +83,36 @@
     }
   }
 
-  function zoomAgain(tried) {
+  function arrange(tried) {
     const plots = Array.from(document.querySelectorAll("main .dash-graph")).filter((one) => one.id !== "timeline");
     const drawn = plots.map((one) => one.querySelector(".js-plotly-plot")).filter((one) => one && one._fullLayout);
+    drawn.forEach(fitLegend);
     drawn.filter((plot) => zooms.has(nameOf(plot)) && !plot.dataset.watched).forEach(function (plot) {
       watch(plot);
       window.Plotly.relayout(plot, zooms.get(nameOf(plot)));
     });
     if (drawn.length < plots.length && tried < TRIES) {
-      setTimeout(() => zoomAgain(tried + 1), 50);
+      setTimeout(() => arrange(tried + 1), 50);
     }
+  }
+
+  // On a telephone, a legend stands above its bars, which otherwise get no width, and makes its figure taller.
+
+  const NARROW = 700;
+  const ABOVE = { "legend.orientation": "h", "legend.x": 0, "legend.y": 1.02, "legend.xanchor": "left", "legend.yanchor": "bottom" };
+  const ROOM = 40; // Pixels that every figure has for its legend.
+
+  async function fitLegend(plot) {
+    const legend = plot._fullLayout.legend;
+    const frame = plot.closest(".dash-graph");
+    if (window.innerWidth > NARROW || !legend || !plot._fullLayout.showlegend || frame.dataset.fitted === frame.style.height) {
+      return;
+    }
+    frame.dataset.fitted = frame.style.height;
+    await window.Plotly.relayout(plot, ABOVE);
+    const height = plot.layout.height + Math.max(0, plot._fullLayout.legend._height - ROOM);
+    frame.style.height = frame.dataset.fitted = `${height}px`;
+    await window.Plotly.relayout(plot, { height });
   }
 
   function watch(plot) {
@@ -198,9 +218,7 @@
     },
 
     redrawn: function () {
-      if (zooms.size) {
-        zoomAgain(0);
-      }
+      arrange(0);
     },
 
     change: function (changes) {

@@ -16,6 +16,7 @@ from traincope.report.schema import Document
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.counted_steps import counted_steps
 from traincope.report.text.sections.loss_table import SCOPES, cause, largest, lead, price_head
+from traincope.report.text.sections.pipeline import NEGATIVE_JITTER
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table
@@ -48,7 +49,8 @@ def render(asked: Asked) -> Sequence[Component]:
         section(
             "Step by step",
             asked.graph(ledger_steps(analysis.ledger), id=linked("step")),
-            note="mean over ranks; click a bar to open that step on the timeline",
+            note="mean over ranks; click a bar to open that step on the timeline"
+            + ("" if analysis.bubble is None else f"; below 0: {NEGATIVE_JITTER}"),
         ),
         section("Rank by rank", asked.graph(rank_shares(analysis.ledger, stages=_stages(analysis)))),
         section("All terms", *_table(asked), note="sums over all ranks and steps without the warm-up"),

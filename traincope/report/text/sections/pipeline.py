@@ -36,11 +36,14 @@ def pipeline(bubble: Bubble, *, ledger: Ledger, clocks: Sequence[RankClock]) -> 
         yield Below(title, recorded(bubble.timetable))
 
 
+NEGATIVE_JITTER = "negative jitter: less idle time than with each action's median"
+
+
 def negative_jitter(bubble: Bubble, *, shown_ratio: float = SHOWN_RATIO) -> str | None:
     """Explain a negative jitter; None if no stage has one of at least `shown_ratio` of its time."""
     if all(stage.jitter_ns >= -shown_ratio * stage.wall_ns for stage in bubble.stages):
         return None
-    return "negative jitter: less idle time than with each action's median"
+    return NEGATIVE_JITTER
 
 
 class Below:
