@@ -210,8 +210,10 @@ NCCL_VIEW = View(
         Column("channels", type=pa.int32(), help="channels that NCCL announces; null: unknown"),
         Column("channels_begun", type=pa.int32(), help="channels that have begun", nullable=False),
         Column("channels_ended", type=pa.int32(), help="channels that have ended", nullable=False),
-        Column("call_ns", type=pa.int64(), unit="ns", help=f"NCCL began to enqueue it; {AXIS_TIME}", nullable=False),
-        Column("enqueued_ns", type=pa.int64(), unit="ns", help=f"NCCL had enqueued it; {AXIS_TIME}; null: it had not"),
+        Column(
+            "call_ns", type=pa.int64(), unit="ns", help=f"NCCL noted it, after its kernel; {AXIS_TIME}", nullable=False
+        ),
+        Column("enqueued_ns", type=pa.int64(), unit="ns", help=f"NCCL had noted it; {AXIS_TIME}; null: it had not"),
         Column("start_ns", type=pa.int64(), unit="ns", help=f"begin of the first channel, {SEEN}; null: none began"),
         Column("end_ns", type=pa.int64(), unit="ns", help=f"end of the last channel, {SEEN}; null: not all ended"),
         Column(

@@ -1,6 +1,6 @@
 """Collectives on a GPU by NCCL's own times, on the axis of the marks.
 
-NCCL's kernels give their times by the GPU's global timer, which nothing compares with the marks. But no stall ends
+NCCL's kernels give their times by the GPU's global timer, a clock apart from that of the marks. But no stall ends
 before the kernel that it waits for, and most end with it. So in each step the smallest time by which a stall's end
 follows its kernel's end ties the two clocks.
 
