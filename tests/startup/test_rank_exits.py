@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from traincope.record.session.identity import this_host
-from traincope.startup.notes import ChildEnd
+from traincope.startup.notes import ChildEnd, StartedRank, read_notes
 from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
 from traincope.store.job.launcher import LauncherNote
 
@@ -53,6 +53,28 @@ def test_ranks_are_found_by_their_process_and_the_killed_one_is_the_culprit_of_i
         note(1, 5, at=3_000, attempt=1, first=True),
         note(0, -15, at=3_001, attempt=1),
     )
+
+
+def started(number: int, *, pid: int, at: int = 1_500, joins: bool = False) -> StartedRank:
+    return StartedRank(pid=pid, rank=number, began_wall_ns=at, host=HERE, joins=joins)
+
+
+def test_a_rank_that_failed_before_it_recorded_is_found_by_its_start(tmp_path: Path) -> None:
+    """Rank 1 was killed, rank 2 ended well, rank 3 began in an earlier command, and rank 4 ended before its start."""
+    add_rank(tmp_path, 0, pid=10, place="provisional-here-10")
+    ranks = [*(started(number, pid=10 + number) for number in range(3)), started(3, pid=13, at=900), started(4, pid=14)]
+    ends = [end(14, -9, at=1_400), *(end(pid, code, at=2_000) for pid, code in ((10, 1), (11, -9), (12, 0), (13, -9)))]
+    assert failed_exits(tmp_path, ends=ends, started=ranks, since_wall_ns=BEGAN_NS) == (
+        note(1, -9, at=2_000, first=True),
+        note(0, 1, at=2_000),
+    )
+
+
+def test_the_notes_have_the_start_of_each_rank(tmp_path: Path) -> None:
+    host = f"{HERE.name} {HERE.boot_id}"
+    (tmp_path / "notes").write_text(f"rank 10 0 1500 {host}\nrank 11 1 1500 {host}\njoins 10\nrank 12\n")
+    joined, other = read_notes(tmp_path / "notes").started
+    assert (joined, other) == (started(0, pid=10, joins=True), started(1, pid=11))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +29,10 @@ class Note(StrEnum):
     """A process made a process group or an optimizer, and its recording began."""
     NO_TRAINCOPE = "no-traincope"
     """A process trains with an interpreter without traincope; with the interpreter's path."""
+    RANK = "rank"
+    """The first process of a launcher's rank started; with process id, rank, time and host (`StartedRank`)."""
+    JOINS = "joins"
+    """Such a process called `init_process_group` for the first time; with its id."""
     OWN_RUN = "own-run"
     """A script calls `traincope.run()` itself; with its run directory."""
     BELOW = "below"
@@ -50,6 +54,18 @@ class ChildEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRank:
+    """The first process of a launcher's rank."""
+
+    pid: int
+    rank: int
+    began_wall_ns: int
+    host: Host
+    joins: bool
+    """It called `init_process_group`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
     """All notes of one command."""
 
@@ -61,6 +77,8 @@ class Notes:
     """Run directories of scripts that call `traincope.run()`."""
     ends: tuple[ChildEnd, ...]
     """Ends of children, in the order in which their parents saw them."""
+    started: tuple[StartedRank, ...] = ()
+    """Ranks of launchers, in the order in which they started."""
     are_lost: bool = False
     """The file could not be made, or the command removed it."""
 
@@ -90,16 +108,33 @@ def read_notes(path: Path) -> Notes:
         without_traincope=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.NO_TRAINCOPE)),
         own_runs=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.OWN_RUN)),
         ends=tuple(end for kind, what in notes if kind is Note.CHILD and (end := _child_end(what)) is not None),
+        started=tuple(_started(notes)),
         are_lost=are_lost,
     )
 
 
+def _started(notes: Sequence[tuple[Note, str]]) -> Iterator[StartedRank]:
+    joining = {what.strip() for kind, what in notes if kind is Note.JOINS}
+    for kind, what in notes:
+        numbers, host = _numbers_and_host(what) if kind is Note.RANK else ((), None)
+        if host is not None:
+            pid, rank, began_wall_ns = numbers
+            yield StartedRank(pid=pid, rank=rank, began_wall_ns=began_wall_ns, host=host, joins=str(pid) in joining)
+
+
 def _child_end(what: str) -> ChildEnd | None:
     """Parse an end; None if the line is incomplete."""
-    try:
-        pid, exit_code, at_wall_ns, name, *boot_id = what.split()
-        numbers = int(pid), int(exit_code), int(at_wall_ns)
-    except ValueError:
+    numbers, host = _numbers_and_host(what)
+    if host is None:
         return None
-    host = Host(name=name, boot_id=" ".join(boot_id))
     return ChildEnd(pid=numbers[0], exit_code=numbers[1], at_wall_ns=numbers[2], host=host)
+
+
+def _numbers_and_host(what: str) -> tuple[tuple[int, ...], Host | None]:
+    """Parse three numbers, and a host by name and boot id; no host if the line is incomplete."""
+    try:
+        first, second, third, name, *boot_id = what.split()
+        numbers = int(first), int(second), int(third)
+    except ValueError:
+        return (), None
+    return numbers, Host(name=name, boot_id=" ".join(boot_id))

@@ -5,24 +5,42 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from traincope.errors import RunDirectoryError
-from traincope.startup.notes import ChildEnd
+from traincope.startup.notes import ChildEnd, StartedRank
 from traincope.store.job.launcher import LauncherNote, culprit_first
 from traincope.store.job.manifests import RankInfo, read_rank_info
 from traincope.store.layout import PROVISIONAL, attempt_number
 
 
-def failed_exits(run: Path, *, ends: Sequence[ChildEnd], since_wall_ns: int) -> tuple[LauncherNote, ...]:
-    """Return a note for every rank of `run` that began after `since_wall_ns` and whose process failed by `ends`."""
+def failed_exits(
+    run: Path, *, ends: Sequence[ChildEnd], started: Sequence[StartedRank] = (), since_wall_ns: int
+) -> tuple[LauncherNote, ...]:
+    """Return a note for every rank of `run` that began after `since_wall_ns` and whose process failed by `ends`; also
+    for those of the `started` ranks that recorded nothing in the last attempt.
+    """
     notes_by_attempt: dict[int, list[LauncherNote]] = {}
-    for attempt, rank in _ranks(run):
-        end = _end_of(rank, ends) if rank.started_wall_ns >= since_wall_ns else None
-        if end is not None and end.exit_code:
-            notes_by_attempt.setdefault(attempt, []).append(_note(rank.coord.rank, end, attempt=attempt))
+    ranks, last = list(_ranks(run)), _last_attempt(run)
+    present = {rank.coord.rank for attempt, rank in ranks if attempt == last}
+    for silent, end in ends_of([each for each in started if each.rank not in present], ends):
+        if end.exit_code and silent.began_wall_ns >= since_wall_ns:
+            notes_by_attempt.setdefault(last, []).append(_note(silent.rank, end, attempt=last))
+    for attempt, rank in ranks:
+        seen = _end_of(rank, ends) if rank.started_wall_ns >= since_wall_ns else None
+        if seen is not None and seen.exit_code:
+            notes_by_attempt.setdefault(attempt, []).append(_note(rank.coord.rank, seen, attempt=attempt))
     return tuple(
         note
         for attempt in sorted(notes_by_attempt)
         for note in culprit_first(sorted(notes_by_attempt[attempt], key=_noticed))
     )
+
+
+def ends_of(started: Sequence[StartedRank], ends: Sequence[ChildEnd]) -> Iterator[tuple[StartedRank, ChildEnd]]:
+    """Yield the latest process of each rank that ended, with its end."""
+    for each in {each.rank: each for each in started}.values():
+        of_process = (end for end in ends if (end.pid, end.host) == (each.pid, each.host))
+        end = next((end for end in of_process if end.at_wall_ns >= each.began_wall_ns), None)
+        if end is not None:
+            yield each, end
 
 
 def end_of_all(run: Path, *, exit_code: int, at_wall_ns: int) -> LauncherNote:

@@ -234,6 +234,43 @@ def test_sigterm_accuses_no_rank_if_another_left_no_record(ends: Timeline) -> No
     assert not {"killed_rank", "stopped_job", "missing_rank"} & {other.kind for other in others}
 
 
+def waits_at_start(number: int) -> RankRecords:
+    """A rank that waited in vain for its first process group."""
+    records = rank(number, event("exception", 100 * MS, details=1), ending="DistStoreError")
+    raised = {
+        "type": "DistStoreError",
+        "message": "wait timeout after 20000ms",
+        "at": "train.py:7",
+        "communication": True,
+    }
+    return replace(records, details={1: raised})
+
+
+def test_a_rank_that_did_not_come_to_the_first_process_group_is_named() -> None:
+    """Ranks 0 and 2 of 3 waited for it, and the launcher ended it then."""
+    for notes in ((), (note(1, -15),)):
+        first, *others = analyze(noted(waits_at_start(0), waits_at_start(2), notes=notes, world_size=3)).verdict
+        assert (first.kind, first.ranks, first.confidence) == ("missing_rank", (1,), "medium")
+        assert "rank 1 did not come to the first process group" in first.evidence
+        assert "ranks 0, 2 waited for it: DistStoreError: wait timeout" in first.evidence
+        assert "missing_rank" not in {other.kind for other in others}
+
+
+def test_a_rank_that_was_killed_before_it_recorded_is_named() -> None:
+    """The launcher saw its end."""
+    notes = (note(1, -9, first=True), note(0, 1))
+    first, *_ = analyze(noted(waits_at_start(0), waits_at_start(2), notes=notes, world_size=3)).verdict
+    assert (first.kind, first.ranks) == ("killed_rank", (1,))
+
+
+def test_a_rank_is_not_said_to_be_absent_if_none_is_missing_or_a_group_was_made() -> None:
+    """All waited, e.g. at a wrong address; or a rank had a group, so that the store failed later."""
+    everyone = analyze(noted(*map(waits_at_start, range(3)), notes=(), world_size=3)).verdict
+    later = replace(waits_at_start(0), groups=ended(0, last_ns=150 * MS).groups)
+    for verdict in (everyone, analyze(noted(later, notes=(), world_size=2)).verdict):
+        assert not any("did not come" in each.evidence for each in verdict)
+
+
 def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
     before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: None})
     last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)

@@ -289,3 +289,22 @@ def test_a_run_that_cannot_be_analyzed_prints_one_line(tmp_path: Path, capsys: p
     assert recorded_line.startswith("traincope: recorded 1 rank in ")
     assert reason.startswith("traincope: no verdict here: ")
     assert command.endswith(f"report {tmp_path}")
+
+
+KILLED_AT_START = """
+import os, signal, time
+import torch.distributed as dist
+
+if os.environ["RANK"] == "1":
+    time.sleep(2)
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.init_process_group("gloo")
+"""
+
+
+def test_a_rank_that_is_killed_before_its_first_process_group_is_named(tmp_path: Path) -> None:
+    script = written(tmp_path / "start.py", KILLED_AT_START)
+    launcher = (str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2")
+    ended = traincope_run("--out", str(tmp_path / "run"), "--", *launcher, str(script))
+    assert ended.returncode == 1
+    assert "rank 1 was killed (signal 9) before it called init_process_group, and no rank had a pro" in ended.stderr

@@ -1,5 +1,6 @@
 """Findings about what the other ranks lost: a host, or the connection to a rank that is the cause."""
 
+import signal
 from collections.abc import Iterator, Sequence
 
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
@@ -14,6 +15,9 @@ from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.events import CLEAN, END_OF_TIME_NS, NO_STEP
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import count, numbers
+
+MAX_NAMED = 4
+"""Ranks whose ends are named."""
 
 
 def lost_host_findings(timeline: Timeline, faults: Sequence[Fault], hangs: Sequence[Hang]) -> Iterator[Finding]:
@@ -97,6 +101,37 @@ def lost_connection(
         evidence=f"{after}{ended}; the rank or the link that caused it is unknown",
         advice="Look for the rank at the other end of the connection: its log, its host, and whether it issued the "
         "same collectives.",
+    )
+
+
+def did_not_arrive(timeline: Timeline, first: Fault, failed: Sequence[Fault]) -> Finding | None:
+    """Name the ranks that left no records while all others waited for their first process group, until it failed; None
+    if a rank had a group, or if none is missing.
+    """
+    missing = tuple(rank for rank in timeline.run.missing if rank not in timeline.run.refused)
+    waited = tuple(sorted(rank for end in failed for rank in end.ranks))
+    if not missing or any(rank.groups or rank.steps for rank in timeline.ranks):
+        return None
+    notes = {note.rank: note for note in timeline.run.launcher if note.attempt == timeline.run.last_attempt}
+    hows = [
+        f"; rank {rank} {note.how}"
+        for rank in missing[:MAX_NAMED]
+        if (note := notes.get(rank)) is not None and note.exit_code != -signal.SIGTERM
+    ]
+    subject = numbers(missing, "rank")
+    return Finding(
+        kind=FindingKind.MISSING_RANK,
+        ranks=missing,
+        confidence=MEDIUM,
+        evidence=(
+            f"{subject} did not come to the first process group and left no records here, while "
+            f"{numbers(waited, 'rank')} waited for it: {first.what}{''.join(hows)}"
+        ),
+        advice=(
+            f"Look at what {subject} did before init_process_group: its output, its host, a download, a lock or a file "
+            "that it waited for. `py-spy dump --pid PID` shows where a process stands. If its host has records of its "
+            "own, copy them to this run."
+        ),
     )
 
 

@@ -30,7 +30,7 @@ from traincope.analysis.faults.recovery import recovery
 from traincope.analysis.faults.shortages import OutOfMemory
 from traincope.analysis.faults.stream import causes
 from traincope.analysis.verdict.findings import Finding, FindingKind
-from traincope.analysis.verdict.lost_connections import how_left, left_early, lost_connection
+from traincope.analysis.verdict.lost_connections import did_not_arrive, how_left, left_early, lost_connection
 from traincope.analysis.verdict.odd_models import odd_models
 from traincope.events import CLEAN, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
@@ -70,7 +70,10 @@ def rank_failures(
         yield _no_end(timeline, unknown, after=first)
     elif first is not None and firsts and all(end.of_communication for end in firsts):
         unknown = possible_earlier_ends(timeline, first, ends)
-        yield lost_connection(timeline, first, [end for end in ends if end.of_communication], unknown)
+        lost = [end for end in ends if end.of_communication]
+        absent = did_not_arrive(timeline, first, lost)
+        silent = () if absent is None else absent.ranks
+        yield absent or lost_connection(timeline, first, lost, unknown)
     elif first is not None and firsts and all(map(_is_interrupted, firsts)) and not _is_alone(timeline, firsts):
         yield _stopped(first)
     elif len(firsts) > 1 and firsts == shared_with(firsts[0], firsts):

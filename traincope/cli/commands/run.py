@@ -221,7 +221,8 @@ def _exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int)
     """Ends of ranks; and the command's end if a signal stopped it, or if a shell passed on a rank's exit code."""
     now = time.time_ns()
     command_end = ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now, host=this_host())
-    exits = failed_exits(run, ends=(*process_notes.ends, command_end), since_wall_ns=since_wall_ns)
+    ends, started = (*process_notes.ends, command_end), process_notes.started
+    exits = failed_exits(run, ends=ends, started=started, since_wall_ns=since_wall_ns)
     yield from exits
     if ended.stop_signal is not None and ended.exit_code:
         yield end_of_all(run, exit_code=-ended.stop_signal, at_wall_ns=now)

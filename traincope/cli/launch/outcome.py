@@ -3,6 +3,7 @@
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,8 +16,9 @@ from shlex import quote
 from traincope.cli.launch.training import program
 from traincope.record.session.options import OFF_SWITCH
 from traincope.startup.notes import Note, Notes
+from traincope.startup.rank_exits import ends_of
 from traincope.store.layout import DEFAULT_ROOT
-from traincope.units import count, size
+from traincope.units import count, numbers, size
 
 MAX_BYTES = 256 << 20
 """Larger runs are not analyzed here, because it would take too long."""
@@ -136,12 +138,33 @@ def _why(out: Path, *, process_notes: Notes) -> str:
         return f"it trained in {interpreters}, where traincope is not installed; install it there"
     if not process_notes.counts.get(Note.TORCH):
         return f"{count(process_notes.counts[Note.PYTHON], 'Python process')} ran, but torch was not imported"
+    if not process_notes.counts.get(Note.TRAINS) and (ended := _ended_at_start(process_notes)):
+        return ended
     if not process_notes.counts.get(Note.TRAINS):
         return (
             "torch was imported, but no process group and no optimizer of torch.optim was made; if it trains, "
             + BY_HAND
         )
     return f"recording began, but nothing could be written to {_short(out)}; see the warnings above"
+
+
+def _ended_at_start(process_notes: Notes) -> str:
+    """Ranks of a launcher that ended by themselves before the first process group, and where the others stood; empty
+    without.
+    """
+    ended = [*ends_of(process_notes.started, process_notes.ends)]
+    by_themselves = [(rank, end) for rank, end in ended if end.exit_code and end.exit_code != -signal.SIGTERM]
+    if not by_themselves:
+        return ""
+    rank, end = min(by_themselves, key=lambda each: (each[1].exit_code >= 0, each[1].at_wall_ns))
+    how = f"was killed (signal {-end.exit_code})" if end.exit_code < 0 else f"exited with code {end.exit_code}"
+    where = "in init_process_group" if rank.joins else "before it called init_process_group"
+    waiting = sorted({each.rank for each in process_notes.started if each.joins and each.rank != rank.rank})
+    others = f"; {numbers(waiting, 'rank')} waited in init_process_group" if waiting and not rank.joins else ""
+    return (
+        f"rank {rank.rank} {how} {where}, and no rank had a process group{others}. Read the output of rank {rank.rank}"
+        + (", and the kernel's log for SIGKILL" if end.exit_code == -signal.SIGKILL else "")
+    )
 
 
 def _short(path: Path) -> str:

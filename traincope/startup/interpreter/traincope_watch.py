@@ -124,8 +124,7 @@ class _Training:
         launcher above the rank, so its record takes no place from a process that trains. Without torch the recorder
         would import it first. At a prompt, an error ends nothing.
         """
-        is_first = os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}"
-        if is_first and self._pid != os.getpid() and "torch" in sys.modules and not hasattr(sys, "ps1"):
+        if _is_first() and self._pid != os.getpid() and "torch" in sys.modules and not hasattr(sys, "ps1"):
             self.begin(has_group=False, fails=True)
             if self._end is not None:
                 self._end(error)
@@ -134,11 +133,17 @@ class _Training:
         os.environ[ABOVE_VARIABLE] = f"{self._pid} {state}"
 
 
+def _is_first() -> bool:
+    """True in the first process of a launcher's rank, until it records."""
+    return os.environ.get(ABOVE_VARIABLE) == f"{os.getpid()} {STARTS}"
+
+
 def _watch_errors() -> None:
     """Record the error that ends a rank. A launcher itself may have its node's RANK, but no LOCAL_RANK."""
     if "RANK" not in os.environ or "LOCAL_RANK" not in os.environ or _state_above():
         return
     os.environ[ABOVE_VARIABLE] = f"{os.getpid()} {STARTS}"
+    _note("rank", f"{os.getpid()} {os.environ['RANK']} {time.time_ns()} {_this_host()}")
     previous = sys.excepthook
 
     def excepthook(kind: "type[BaseException]", error: BaseException, traceback: "Any") -> None:
@@ -224,6 +229,8 @@ def _watch_process_groups(module: "ModuleType") -> None:
 
     @functools.wraps(original)
     def init_process_group(*args: "Any", **kwargs: "Any") -> "Any":
+        if _is_first():
+            _note("joins", str(os.getpid()))
         result = original(*args, **kwargs)
         _training.begin(has_group=True)
         return result
