@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         float(np.quantile(np.abs(errors), 0.9)),
         float(np.median(errors)),
     )
-    print("fp8, experts, and devices other than A100 and H100: not held to reality")
+    print("fp8, experts, ZeRO++, offload, and devices other than A100 and H100: not held to reality")
     worse, ranked = list(worse_than_before(every)), list(rankings(shipped()))
     for line in (
         *worse,
