@@ -19,7 +19,7 @@ from traincope.analysis.context import Context
 from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.sections import ALL
-from traincope.report.text.forms import FORMS
+from traincope.report.sections.forms import FORMS
 
 Go = Callable[..., Visit]
 ALWAYS = ("demo", "opt-175b")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.browser import Visit, choose
 from tests.browser.test_viewer import CUT_OFF, WHOLE, at, search, searched
-from traincope.report.text.forms import FORMS
+from traincope.report.sections.forms import FORMS
 from traincope.viewer.library.library import Library
 from traincope.viewer.serving import bound
 from traincope.viewer.view import View

@@ -15,8 +15,8 @@ from tests.browser.conftest import RUNS
 from tests.viewer.library.reading import reread
 from traincope.analysis import diff
 from traincope.plan.search.question import Question
+from traincope.report.sections.forms import FORMS
 from traincope.report.text.diff import diff_document
-from traincope.report.text.forms import FORMS
 from traincope.viewer.library.library import Library
 from traincope.viewer.numbers import DIFF, PLAN, REPORT, SEARCH
 from traincope.viewer.pages import PAGES

@@ -1,7 +1,7 @@
 """Building blocks of the pages. Text becomes a child and never HTML, so React escapes it."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
@@ -9,9 +9,9 @@ from dash.development.base_component import Component
 
 from traincope.figures.drawing.themes import Figure, on_paper, pixels
 from traincope.printable import short
-from traincope.report.schema import Finding
+from traincope.report.sections.section import Item
+from traincope.viewer.numbers import MAX_CHARACTERS, words
 
-MAX_CHARACTERS = 400
 MAX_SENTENCES = 2_000
 """Characters of the evidence or the advice of a finding."""
 MAX_SHORT, LONG = 12, 40
@@ -43,11 +43,19 @@ def graph(figure: Figure, *, theme: str, id: str | dict[str, str] | None = None,
     return dcc.Graph(figure=on_paper(figure, theme), config=settings, style=style, **named)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_from: int = 1) -> Component:
-    """A table of texts and components; columns from `numbers_from` on are numbers."""
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers_from: int = 1,
+    left: Collection[int] | None = None,
+) -> Component:
+    """A table of texts and components; columns from `numbers_from` on, or all but `left`, are numbers."""
 
     def cells(row: Sequence[object], kind: Callable[..., Component]) -> list[Component]:
-        kinds = [_kind(cell, is_number=at >= numbers_from) for at, cell in enumerate(row)]
+        kinds = [
+            _kind(cell, is_number=at >= numbers_from if left is None else at not in left) for at, cell in enumerate(row)
+        ]
         texts = [cell if isinstance(cell, Component) else plain(str(cell)) for cell in row]
         contents = [_breakable(text) if isinstance(text, str) else text for text in texts]
         return [kind(content, className=name) for content, name in zip(contents, kinds, strict=True)]
@@ -75,19 +83,18 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Component:
     return html.Dl([part for name, value in pairs for part in (html.Dt(plain(name)), html.Dd(plain(value)))])
 
 
-def article(
-    finding: Finding, at: int, *, scope: Sequence[Component | str], links: Sequence[Component] = ()
-) -> Component:
-    """A finding, the `at`-th of its verdict from 0 on. `scope`: its ranks, steps and confidence."""
+def article(item: Item, at: int, *, document: Mapping[str, object], links: Sequence[Component | str] = ()) -> Component:
+    """A finding, the `at`-th of its verdict from 0 on, with its numbers from `document`."""
     parts: list[Component] = [
-        html.H3(f"{at + 1}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
-        html.P(list(scope), className="facts"),
-        html.P(plain(finding["evidence"], max_length=MAX_SENTENCES)),
+        html.H3(f"{at + 1}. {plain(item.title.capitalize())}"),
+        html.P(words(document, item.facts), className="facts"),
+        html.P(plain(item.evidence, max_length=MAX_SENTENCES)),
     ]
-    if finding["advice"]:
-        parts.append(html.P([html.B("Do: "), plain(finding["advice"], max_length=MAX_SENTENCES)]))
-    parts.extend(links)
-    return html.Article(parts, className=f"finding {'healthy' if finding['kind'] == 'healthy' else ''}")
+    if item.advice:
+        parts.append(html.P([html.B("Do: "), plain(item.advice, max_length=MAX_SENTENCES)]))
+    if links:
+        parts.append(html.P(list(links)))
+    return html.Article(parts, className=f"finding {'healthy' if item.good else ''}")
 
 
 def field(label: str, control: Component) -> Component:

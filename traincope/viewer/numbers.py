@@ -1,38 +1,54 @@
 """Numbers on a page: each carries its exact value and its place in a command's JSON."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.report.text.forms import FORMS, Form
-from traincope.units import MISSING
+from traincope.palette import colour
+from traincope.printable import short
+from traincope.report.sections.forms import Form
+from traincope.report.sections.section import Alarm, Number, Term, Words
+from traincope.report.sections.values import pointer, value_of, written
 
+MAX_CHARACTERS = 400
+"""Characters of plain words."""
 REPORT, DIFF, PLAN, SEARCH = "report", "diff", "plan", "search"
 
 
 def number(document: Mapping[str, object], *path: str | int, form: Form, command: str = REPORT) -> Component:
-    """The number at `path` of the document that the command `command` prints; a missing number reads "-"."""
-    value = value_at(document, *path)
+    """The number at `path` of the document that the command `command` prints."""
+    return component(document, Number((path,), form), command=command)
+
+
+def component(document: Mapping[str, object], shown: Number, *, command: str = REPORT) -> Component:
+    """A number of the document that `command` prints; a missing one reads "-"."""
+    value = value_of(document, shown)
     if value is None:
-        return html.Span(MISSING, className="missing")
-    pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in path)
-    source: dict[str, Any] = {"data-of": command, "data-at": pointer, "data-as": form}
-    return html.Data(FORMS[form](value), value=repr(value), **source)
+        return html.Span(written(document, shown), className="missing")
+    places = {"data-at": " ".join(map(pointer, shown.paths)), "data-as": shown.form}
+    source: dict[str, Any] = {"data-of": command, **places}
+    if shown.per is not None:
+        source["data-per"] = pointer(shown.per)
+    return html.Data(written(document, shown), value=repr(value), **source)
 
 
-def value_at(document: Mapping[str, object], *path: str | int) -> float | None:
-    """The number at `path`; None where a key on the way is null or the value is not a number."""
-    at: object = document
-    for key in path:
-        if isinstance(at, list) and isinstance(key, int):
-            at = at[key]
-        elif isinstance(at, dict):
-            at = at.get(key)
-        else:
-            return None
-    return at if isinstance(at, int | float) and not isinstance(at, bool) else None
+def words(document: Mapping[str, object], each: Words) -> list[Component | str]:
+    """Words with their numbers."""
+    match each:
+        case str():
+            return [short(each, max_length=MAX_CHARACTERS)]
+        case Number():
+            return [component(document, each)]
+        case Term():
+            return [html.Span(className="swatch", style={"background": colour(each.name)}), each.words or each.name]
+        case Alarm():
+            return [html.Strong(each.words, className="severe")]
+        case tuple():
+            return [part for inner in each for part in words(document, inner)]
+        case _:
+            assert_never(each)
 
 
 def tile(name: str, value: Component | str | list[Component | str], *, note: str = "") -> Component:

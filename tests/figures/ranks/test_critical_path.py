@@ -1,8 +1,8 @@
 """Drawing the critical path of one step: a box for each interval on a rank, and lines from rank to rank."""
 
-from traincope.analysis import CriticalPath, Segment, StepPath
+from traincope.analysis import Segment, StepPath
 from traincope.figures.drawing.canvas import height_of
-from traincope.figures.ranks.critical_path import critical_path_step, fits
+from traincope.figures.ranks.critical_path import critical_path_step
 from traincope.palette import colour
 
 MS = 1_000_000
@@ -28,8 +28,3 @@ def test_boxes_lie_on_the_ranks_of_the_path_from_the_steps_begin() -> None:
 def test_one_row_of_one_term_leaves_room_for_the_axis_title_below_its_numbers() -> None:
     alone = StepPath(number=3, segments=STEP.segments[:1], untold_ns=0)
     assert critical_path_step(alone).layout.height == height_of(1, legend_lines=2) == 130
-
-
-def test_a_path_without_steps_is_not_drawn() -> None:
-    assert fits(CriticalPath(steps=(STEP,), clock_error_ns=0))
-    assert not fits(CriticalPath(clock_error_ns=0, reason="nothing was recorded"))

@@ -19,7 +19,7 @@ from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
-from traincope.report.html.sections.verdict import EVIDENCE
+from traincope.report.sections.verdict import EVIDENCE
 from traincope.report.html.source import Source
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"

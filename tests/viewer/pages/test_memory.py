@@ -13,10 +13,11 @@ from tests.viewer.library.reading import shelf
 from traincope.analysis.analyze import analyze
 from traincope.ingest import import_snapshots
 from traincope.report.document.document import to_document
-from traincope.report.html.sections.memory import memory
-from traincope.report.html.source import Source
+from traincope.report.html.section import on_page
+from traincope.report.sections.memory import memory
+from traincope.report.sections.source import Source
 from traincope.timeline import open_run
-from traincope.viewer.pages.memory import PAGE
+from traincope.viewer.pages import MEMORY
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.view import View
 
@@ -46,11 +47,12 @@ def test_the_page_and_the_report_show_uses_and_call_sites(make: object, cells: l
     make(tmp_path / "run")
     library = shelf(tmp_path / "run", cache=tmp_path / "cache")
     asked = Asked(view=View(page="memory"), opened=library[0], library=library, theme="light")
-    parts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
+    parts = [child.children for part in MEMORY.render(asked) for child in part._traverse() if hasattr(child, "children")]
     shown = " ".join(str(part) for part in parts).lower()
     assert [cell for cell in cells if cell.lower() not in shown] == []
 
     analysis = analyze(open_run(tmp_path / "run"))
-    page = "".join(memory(Source(analysis=analysis, document=to_document(analysis))).html)
+    document = to_document(analysis)
+    page = "".join(on_page(memory(Source(analysis=analysis, document=document)), document).html)
     texts = re.sub(r"<[^>]*>", "|", page).split("|")
     assert [cell for cell in cells[1:] if cell not in texts] == []

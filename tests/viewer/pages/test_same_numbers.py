@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from tests.viewer.library.reading import shelf
 from traincope.analysis import analyze
 from traincope.report.document.document import to_document, to_json
-from traincope.report.text.forms import FORMS
+from traincope.report.sections.forms import FORMS
 from traincope.timeline import open_run
 from traincope.viewer.pages import PAGES, Asked
 from traincope.viewer.view import View

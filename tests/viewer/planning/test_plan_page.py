@@ -14,7 +14,7 @@ from tests.cli.plan.test_plan import outcome
 from tests.viewer.library.reading import shelf
 from traincope.errors import UsageError
 from traincope.plan.search.question import Question
-from traincope.report.text.forms import FORMS
+from traincope.report.sections.forms import FORMS
 from traincope.viewer.numbers import value_at
 from traincope.viewer.pages import plan
 from traincope.viewer.pages.page import Asked

@@ -4,19 +4,13 @@ from collections.abc import Iterator
 
 import plotly.graph_objects as go
 
-from traincope.analysis import CriticalPath, StepPath
+from traincope.analysis import StepPath
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.labels import label
 from traincope.palette import GREY, colour
 from traincope.units import duration
 
-MAX_SEGMENTS = 2000
 MS = 1e6
-
-
-def fits(path: CriticalPath) -> bool:
-    """True when the step of median length has few enough segments to draw."""
-    return bool(path.steps) and len(path.median_step.segments) <= MAX_SEGMENTS
 
 
 def critical_path_step(step: StepPath) -> go.Figure:

@@ -17,7 +17,7 @@ from traincope.live.window import RankState
 from traincope.metrics import catalogue
 from traincope.metrics.metric import Metric
 from traincope.record.session.identity import this_host
-from traincope.report.text.sections.verdict import facts
+from traincope.report.sections.verdict import item
 from traincope.timeline import LedgerClock
 from traincope.units import MISSING, count, duration, numbers, share
 from traincope.viewer.app import empty_app
@@ -126,7 +126,7 @@ def _verdict(judge: Judge, moment: Moment) -> Component:
     read = "rows of the newest steps, " if known.by_rows else ""
     note = f"{read}judged {duration(moment.monotonic_ns - known.at_ns)} ago"
     articles = [
-        article(finding, at, scope=[plain("; ".join(facts(finding, cost=None)))])
+        article(item(finding, at, cost=None), at, document={"verdict": known.findings})
         for at, finding in enumerate(known.findings)
     ]
     late = [] if known.late is None else [html.P(f"{known.late[0].upper()}{known.late[1:]}.")]

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from traincope.palette import GOOD, SEVERE, colour
 from traincope.report.html.markup import Html, joined, tag
-from traincope.report.schema import Document, Finding, Ledger
+from traincope.report.schema import Document, Ledger
+from traincope.report.sections.section import Item
+from traincope.report.sections.values import plain
+from traincope.report.sections.verdict import NOTHING, item
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
-from traincope.report.text.sections.loss_table import bound
-from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, milliseconds, share
 
@@ -26,30 +27,29 @@ def brief(document: Document) -> Html:
     return tag(
         "div",
         tag("p", tag("strong", document["run"]["id"]), " ", tag("span", ", ".join(facts(document)), style=QUIET)),
-        *_findings(document["verdict"]),
+        *_findings(document),
         *([] if document["ledger"] is None else [_waterfall(document["ledger"])]),
         style="line-height:1.4;max-width:60rem",
     )
 
 
-def _findings(findings: list[Finding]) -> Iterator[Html]:
+def _findings(document: Document) -> Iterator[Html]:
+    findings = document["verdict"]
     if not findings:
-        yield tag("p", "No verdict: no complete step was recorded.")
+        yield tag("p", NOTHING)
         return
-    yield tag("ol", *(tag("li", *_finding(finding)) for finding in findings[:MAX_FINDINGS]))
+    items = [item(finding, at, cost=None) for at, finding in enumerate(findings[:MAX_FINDINGS])]
+    yield tag("ol", *(tag("li", *_finding(each, document)) for each in items))
     if len(findings) > MAX_FINDINGS:
         yield tag("p", f"and {count(len(findings) - MAX_FINDINGS, 'more finding')} in the report", style=QUIET)
 
 
-def _finding(finding: Finding) -> Iterator[Html]:
-    tone = GOOD if finding["kind"] == "healthy" else SEVERE
-    gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f"; saves {bound(finding)}{share(gain)} of step time"
-    yield tag("strong", finding["kind"].replace("_", " "), style=f"color:{tone}")
-    yield tag("span", f" {where(finding)}; confidence {finding['confidence']}{saves}", style=QUIET)
-    yield tag("div", finding["evidence"])
-    if finding["advice"]:
-        yield tag("div", tag("strong", "Do: "), finding["advice"])
+def _finding(item: Item, document: Document) -> Iterator[Html]:
+    yield tag("strong", item.title, style=f"color:{GOOD if item.good else SEVERE}")
+    yield tag("span", f" {plain(document, item.facts)}", style=QUIET)
+    yield tag("div", item.evidence)
+    if item.advice:
+        yield tag("div", tag("strong", "Do: "), item.advice)
 
 
 def _waterfall(ledger: Ledger) -> Html:

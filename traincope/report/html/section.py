@@ -1,9 +1,17 @@
 """A part of the page: a heading, a summary, figures and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
+from traincope.explanations import Explanation, explanations
+from traincope.figures.drawn import DRAWN
 from traincope.report.html.markup import Html, joined, tag
+from traincope.report.html.plots import plot
+from traincope.report.html.values import markup
+from traincope.report.schema import Document
+from traincope.report.sections import section as data
+from traincope.report.sections.values import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +48,52 @@ def _side(column: int, text_columns: frozenset[int]) -> str | None:
     return "words" if column in text_columns else None
 
 
-def swatch(colour: str) -> Html:
-    """A dot in the colour that the figures use."""
-    return tag("span", class_="swatch", style=f"background:{colour}", aria_hidden="true")
-
-
 def notes(lines: Iterable[str]) -> Html:
     """A list of notes; empty for no lines."""
     items = [tag("li", line) for line in lines]
     return tag("ul", *items, class_="notes") if items else joined()
+
+
+def on_page(section: data.Section, document: Document) -> Section:
+    """A section of data as a part of the page."""
+    return Section(
+        name=section.name,
+        title=section.title,
+        lead=plain(document, section.lead),
+        body=tuple(_part(part, document) for part in section.on_screens),
+        missing=section.missing,
+    )
+
+
+def _part(part: data.Part, document: Document) -> Html:
+    match part:
+        case data.Table():
+            rows = ([markup(document, cell) for cell in row] for row in part.rows)
+            return table(part.caption, part.heads, rows, words=part.left)
+        case data.Drawing():
+            return plot(DRAWN[part.figure](part.of), name=part.figure, caption=part.caption)
+        case data.Lines():
+            return notes(markup(document, line) for line in part.lines)
+        case data.Findings():
+            items = (tag("li", *_item(item, document), class_="good" if item.good else "bad") for item in part.items)
+            return tag("ol", *items, class_="findings")
+        case _:
+            assert_never(part)
+
+
+def _item(item: data.Item, document: Document) -> Iterator[Html]:
+    yield tag("h3", link(item.kind))
+    yield tag("p", markup(document, item.facts), class_="where")
+    yield tag("p", item.evidence, " (", tag("a", "evidence", href=f"#{item.evidence_in}"), ")")
+    if item.advice:
+        yield tag("p", tag("strong", "Do: "), item.advice, class_="advice")
+
+
+def link(kind: str) -> Html:
+    """The kind of a finding or fault in words, as a link to its entry on this page."""
+    return tag("a", kind.replace("_", " "), href=f"#{name_of(explanations()[kind])}")
+
+
+def name_of(entry: Explanation) -> str:
+    """The anchor of an explanation on this page."""
+    return f"explained-{entry.anchor}"

@@ -14,10 +14,10 @@ from traincope.analysis import Analysis, FaultKind, Utilization
 from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
+from traincope.report.sections.values import plain
+from traincope.report.sections.verdict import ENDINGS, saves
 from traincope.report.text.first_screen import five_numbers, real_faults, sampled, with_terms_joined
 from traincope.report.text.sections.faults import step_of
-from traincope.report.text.sections.loss_table import bound
-from traincope.report.text.sections.verdict import ENDINGS
 from traincope.report.text.sections.waterfall import bars
 from traincope.units import count, numbers, share
 
@@ -90,10 +90,9 @@ def _first_fault(document: Document) -> Iterator[tuple[Fault, str]]:
 
 
 def _title(finding: Finding) -> str:
-    gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f" (saves {bound(finding)}{share(gain)})"
+    gain = "" if finding["estimated_gain_ratio"] is None else f" ({plain({'verdict': [finding]}, saves(finding, 0))})"
     ranks = f" on {numbers(finding['ranks'], 'rank')}" if finding["ranks"] else ""
-    return f"{finding['kind'].replace('_', ' ')}{ranks}{saves}"
+    return f"{finding['kind'].replace('_', ' ')}{ranks}{gain}"
 
 
 def _largest_terms(ledger: Ledger) -> Ledger:

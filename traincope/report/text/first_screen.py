@@ -13,8 +13,9 @@ from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Ledger, Terms
+from traincope.report.sections.verdict import verdict
+from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import began_ns, step_of
-from traincope.report.text.sections.verdict import verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
 
@@ -69,7 +70,7 @@ def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]
     ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
     cost = None if ledger is None else ledger["cost"]
     shown = MAX_FINDINGS - (len(faults) >= MAX_FAULTS)  # the lines of two faults take the room of a finding
-    lines = verdict(findings[:shown], cost=cost, faults=document["faults"])
+    lines = on_console(verdict(findings[:shown], cost=cost, faults=document["faults"]), document)
     yield next(lines)
     yield from fault_lines(faults, since_ns=began_ns(analysis))
     yield from lines

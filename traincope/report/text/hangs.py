@@ -7,7 +7,8 @@ from traincope.analysis import Finding, Hang
 from traincope.lines import Trimmed, indented, text
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
-from traincope.report.text.sections.verdict import verdict
+from traincope.report.sections.verdict import verdict
+from traincope.report.text.section import on_console
 from traincope.units import numbers
 
 MAX_FRAMES = 12
@@ -41,7 +42,7 @@ def hang_document(
 def render_hangs(answer: schema.HangAnswer, console: Console) -> None:
     """Print each hang with its advice, and the stack of the first culprit."""
     if answer["hangs"]:
-        for renderable in verdict(answer["verdict"], cost=None):
+        for renderable in on_console(verdict(answer["verdict"], cost=None), answer):
             console.print(Trimmed(renderable), end="")
     else:
         console.print(text(UNDECIDED if answer["lacks"] else NOTHING))

@@ -4,7 +4,8 @@ from rich.console import Console
 
 from traincope.lines import Trimmed, indented, table, text
 from traincope.report.document.job_summary import SummaryDocument
-from traincope.report.text.sections.verdict import verdict
+from traincope.report.sections.verdict import verdict
+from traincope.report.text.section import on_console
 from traincope.units import count, duration, share
 
 MAX_PROBLEMS = 5
@@ -17,7 +18,7 @@ def render_summary(document: SummaryDocument, console: Console) -> None:
     console.print(text(f"{ranks}{f' ({mesh})' if mesh else ''}: {document['run_id']}", style="bold"))
     console.print(text(f"{stands_on(document)} `--detail all` reads every event."))
     console.print()
-    for renderable in verdict(document["verdict"], cost=None):
+    for renderable in on_console(verdict(document["verdict"], cost=None), document):
         console.print(Trimmed(renderable), end="")
     if document["mean_step_ns"]:
         console.print()

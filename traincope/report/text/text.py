@@ -13,15 +13,18 @@ from traincope.lines import Trimmed, text
 from traincope.report.document.costs import shows_costs, with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
+from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.goodput import goodput
+from traincope.report.sections.memory import memory
+from traincope.report.sections.source import Source
+from traincope.report.sections.verdict import running, verdict
+from traincope.report.text.section import on_console
 from traincope.report.text.sections.communication import communication
-from traincope.report.text.sections.critical_path import critical_path
 from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.experts import experts
 from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.goodput import goodput
 from traincope.report.text.sections.kernels import gpus, kernels
 from traincope.report.text.sections.loss_table import largest, losses
-from traincope.report.text.sections.memory import memory
 from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.ranks import ranks
 from traincope.report.text.sections.recording import recording
@@ -29,7 +32,6 @@ from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
-from traincope.report.text.sections.verdict import running, verdict
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import CURRENCY, count, duration
 
@@ -65,7 +67,8 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
     if fault_section is not None:
         yield fault_section
     ledger = document["ledger"]
-    yield verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
+    judged = verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
+    yield on_console(judged, document)
     if ledger is not None:
         yield from _ledger_sections(document, ledger, analysis)
     elif not document["run"]["imported"]:
@@ -78,7 +81,7 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
     if document["kernels"] is not None:
         yield kernels(analysis, document["kernels"])
     if analysis.memory or analysis.memory_snapshots:
-        yield memory(analysis)
+        yield on_console(memory(Source(analysis=analysis, document=document)), document)
     yield recording(document, analysis)
 
 
@@ -87,14 +90,15 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
     if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
         yield losses(ledger["cost"])
     yield utilization(analysis.utilization)
+    source = Source(analysis=analysis, document=document)
     if analysis.energy.joules_per_step is not None:
         yield energy(analysis.energy)
     if analysis.experts is not None:
         yield experts(analysis.experts)
     if analysis.goodput is not None:
-        yield goodput(analysis.goodput, analysis.background_saves, analysis.data_order, faults=document["faults"])
+        yield on_console(goodput(source), document)
     if analysis.critical_path is not None:
-        yield critical_path(analysis.critical_path)
+        yield on_console(critical_path(source), document)
     if analysis.bubble is not None:
         yield pipeline(analysis.bubble, ledger=ledger, clocks=analysis.timeline.clocks)
     if analysis.comm:

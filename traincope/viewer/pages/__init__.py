@@ -1,15 +1,15 @@
 """The pages, one file each, and their registry: a new page is one file and one line here."""
 
+from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.memory import memory
 from traincope.viewer.pages import (
     communication,
     compare,
-    critical_path,
     explained,
     faults,
     hardware,
     layout,
     ledger,
-    memory,
     pipeline,
     plan,
     ranks,
@@ -18,15 +18,19 @@ from traincope.viewer.pages import (
     workflow,
 )
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.sections import page as page_of
+
+MEMORY = page_of("memory", "Memory", memory)
+CRITICAL_PATH = page_of("critical-path", "Critical path", critical_path)
 
 TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
     ("Verdict", (verdict.PAGE, explained.PAGE)),
-    ("Ledger", (ledger.PAGE, critical_path.PAGE)),
+    ("Ledger", (ledger.PAGE, CRITICAL_PATH)),
     ("Timeline", (timeline.PAGE,)),
     ("Ranks", (ranks.PAGE, workflow.PAGE)),
     ("Communication and pipeline", (communication.PAGE, pipeline.PAGE)),
     ("Faults", (faults.PAGE,)),
-    ("Memory and hardware", (memory.PAGE, hardware.PAGE)),
+    ("Memory and hardware", (MEMORY, hardware.PAGE)),
     ("Plan and compare", (plan.PAGE, layout.PAGE, compare.PAGE)),
 )
 """The tabs in order, each with its pages; a tab opens its first."""

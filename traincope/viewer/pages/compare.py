@@ -10,8 +10,8 @@ from traincope.analysis import Analysis, Diff, Judgement, TermChange, diff
 from traincope.analysis.diff.diff import Basis
 from traincope.analysis.diff.series import step_series
 from traincope.analysis.diff.significance import BLOCKS
+from traincope.report.sections.forms import Form
 from traincope.report.text.diff import diff_document, needed, other_clocks, sampled_terms
-from traincope.report.text.forms import Form
 from traincope.units import MISSING
 from traincope.viewer.components import absent, field, parameter, plain, section, table
 from traincope.viewer.numbers import DIFF, number

@@ -8,17 +8,17 @@ from dash.development.base_component import Component
 from traincope.analysis import logged_samples
 from traincope.figures.drawing.time_axis import instant
 from traincope.figures.run.faults import bands_of, fault_timeline
-from traincope.figures.run.goodput import UNKNOWN, goodput_bars
 from traincope.figures.run.rolling import rolling_goodput
 from traincope.figures.steps.loss_curves import logged_curves
+from traincope.report.sections.goodput import goodput
 from traincope.report.text.sections.faults import date, step_of
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, numbers
 from traincope.viewer.components import absent, section, table
-from traincope.viewer.numbers import number
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.sections import shown as part
 
 MAX_ROWS = 200
 
@@ -36,14 +36,8 @@ def render(asked: Asked) -> Sequence[Component]:
     else:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
     logbook = is_logbook(asked.document)
-    if analysis.goodput is None:
-        shown += [] if logbook else [absent(UNKNOWN)]
-    else:
-        shown.append(
-            section(
-                "Goodput", asked.graph(goodput_bars(analysis.goodput)), _parts(asked), note="parts of the job's time"
-            )
-        )
+    if analysis.goodput is not None or not logbook:
+        shown.append(part(goodput(asked.source), asked))
     if analysis.reliability is not None and analysis.reliability.rolling:
         drawn = asked.graph(rolling_goodput(analysis.reliability.rolling, of="in runs" if logbook else "productive"))
         title, share = ("Time in runs", "share in runs") if logbook else ("Rolling goodput", "productive share")
@@ -90,15 +84,6 @@ def _table(asked: Asked) -> Component:
         )
     heads = ("time", *(["attempt"] if several else []), "kind", "ranks", "step", "event", "evidence")
     return table(heads, rows, numbers_from=99)
-
-
-def _parts(asked: Asked) -> Component:
-    rows = [
-        [part.replace("_", " "), number(asked.document, "goodput", f"{part}_ns", form="duration")]
-        for part in (() if asked.analysis.goodput is None else asked.analysis.goodput.parts)
-    ]
-    rows.append(["total", number(asked.document, "goodput", "elapsed_ns", form="duration")])
-    return table(("part", "time"), rows)
 
 
 PAGE = Page(slug="faults", title="Faults", needs=Needs.ANALYSIS, render=render)

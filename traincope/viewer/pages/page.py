@@ -12,6 +12,7 @@ from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError
 from traincope.figures.drawing.themes import Figure, pixels
 from traincope.report.schema import Document
+from traincope.report.sections.source import Source
 from traincope.tiles.storage import Tiles
 from traincope.viewer.components import graph
 from traincope.viewer.library.library import Library, Opened
@@ -55,6 +56,11 @@ class Asked:
     @property
     def analysis(self) -> Analysis:
         return _ready(self.opened.analysis, self.opened)
+
+    @property
+    def source(self) -> Source:
+        """The input of sections."""
+        return Source(analysis=self.analysis, document=self.document)
 
     def graph(self, figure: Figure, *, id: str | dict[str, str] | None = None, **config: Any) -> Component:
         """A figure in the current theme; its height is reserved, so nothing below moves when it appears."""

@@ -6,12 +6,10 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.report.document.job_summary import SummaryDocument
-from traincope.report.schema import Finding
+from traincope.report.sections.verdict import item
 from traincope.report.text.job_summary import stands_on
-from traincope.report.text.sections.loss_table import bound
-from traincope.report.text.sections.verdict import where
 from traincope.units import count, duration, share
-from traincope.viewer.components import absent, plain, section, table
+from traincope.viewer.components import absent, article, plain, section, table
 from traincope.viewer.library.library import Opened
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages import explained
@@ -32,7 +30,15 @@ def request_for_events(view: View) -> int:
 
 def render(asked: Asked, summary: SummaryDocument) -> Sequence[Component]:
     """The verdict and the mean step."""
-    findings = [_finding(asked.view, finding, at) for at, finding in enumerate(summary["verdict"], start=1)]
+    findings = [
+        article(
+            item(finding, at, cost=None),
+            at,
+            document=summary,
+            links=[explained.link(asked.view, finding["kind"], "explanation")],
+        )
+        for at, finding in enumerate(summary["verdict"])
+    ]
     begin = f"{stands_on(summary)} The other pages need all events. "
     return [
         *_failures(asked.opened),
@@ -80,21 +86,6 @@ def _tiles(summary: SummaryDocument) -> list[Component]:
         tile("rows of steps", number(summary, "rows", form="count")),
         tile("last step", number(summary, "last_step", form="count")),
     ]
-
-
-def _finding(view: View, finding: Finding, at: int) -> Component:
-    gain = finding["estimated_gain_ratio"]
-    saves = "" if gain is None else f"; estimated gain {bound(finding)}{share(gain)}"
-    return html.Article(
-        [
-            html.H3(f"{at}. {plain(finding['kind'].replace('_', ' ').capitalize())}"),
-            html.P(plain(f"{where(finding)}; confidence {finding['confidence']}{saves}"), className="facts"),
-            html.P(plain(finding["evidence"], max_length=2000)),
-            html.P([html.B("Do: "), plain(finding["advice"], max_length=2000)]),
-            html.P(explained.link(view, finding["kind"], "explanation")),
-        ],
-        className="finding",
-    )
 
 
 def _no_finding(summary: SummaryDocument) -> str:

@@ -6,17 +6,16 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.figures.efficiency.waterfall import waterfall
-from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Document, Finding
-from traincope.report.text.sections.loss_table import bound
+from traincope.report.schema import Finding
+from traincope.report.sections.verdict import verdict
 from traincope.report.text.sections.reliability import is_logbook
-from traincope.report.text.sections.verdict import where
 from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
-from traincope.viewer.components import absent, article, linked, plain, section
+from traincope.viewer.components import linked, plain, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.sections import shown
 
 MAX_RANKS = 8
 """Ranks of a finding that its timeline link shows."""
@@ -26,14 +25,15 @@ MAX_ROWS = 5
 
 def render(asked: Asked) -> Sequence[Component]:
     document = asked.document
-    findings = [_finding(asked, finding, at) for at, finding in enumerate(document["verdict"])]
-    gains = any(finding["estimated_gain_ratio"] is not None for finding in document["verdict"])
-    note = "estimated gains are shares of step time; they overlap and do not add up" if gains else ""
-    nothing = absent("No verdict: no complete step was recorded.")
+    findings, ledger = document["verdict"], document["ledger"]
+    judged = verdict(findings, cost=None if ledger is None else ledger["cost"])
     return [
         html.Div(_tiles(asked), className="tiles"),
         html.Div(
-            [section("Verdict", *(findings or [nothing]), note=note), *_waterfall(asked)],
+            [
+                shown(judged, asked, links=[_links(asked, finding) for finding in findings]),
+                *_waterfall(asked),
+            ],
             className="side-by-side",
         ),
         section("Data quality", html.Ul([html.Li(plain(line)) for line in _data_quality(asked)])),
@@ -72,25 +72,6 @@ def _tiles(asked: Asked) -> list[Component]:
         tile("goodput", number(document, "goodput", "productive_ratio", form="share"), note="of the job's time"),
         tile("pipeline bubble", number(document, "bubble", "fraction_ratio", form="share"), note="of step time"),
     ]
-
-
-def _finding(asked: Asked, finding: Finding, at: int) -> Component:
-    scope: list[Component | str] = [plain(f"{where(finding)}; confidence {finding['confidence']}")]
-    if finding["estimated_gain_ratio"] is not None:
-        gain = number(asked.document, "verdict", at, "estimated_gain_ratio", form="share")
-        scope.extend([f"; estimated gain {bound(finding)}", gain, *_worth(asked.document, at)])
-    return article(finding, at, scope=scope, links=[html.P(_links(asked, finding))])
-
-
-def _worth(document: Document, at: int) -> list[Component | str]:
-    """Rank-hours and money that a finding would save; empty where the whole run costs little."""
-    cost = document["ledger"]["cost"] if document["ledger"] else None
-    if cost is None or not shows_costs(cost):
-        return []
-    hours = number(document, "verdict", at, "estimated_gain_rank_hours", form="hours")
-    money = number(document, "verdict", at, "estimated_gain_money", form="money")
-    price: list[Component | str] = [] if cost["money"] is None else [", ", money, f" {cost['currency']}"]
-    return [" (", hours, " rank-hours", *price, ")"]
 
 
 def _links(asked: Asked, finding: Finding) -> list[Component | str]:

@@ -2,41 +2,54 @@
 
 from collections.abc import Callable
 
-from traincope.report.html.section import Section
+from traincope.report.html.section import Section, on_page
 from traincope.report.html.sections.communication import communication
-from traincope.report.html.sections.critical_path import critical_path
 from traincope.report.html.sections.experts import experts
 from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
-from traincope.report.html.sections.goodput import goodput
 from traincope.report.html.sections.hardware import hardware
 from traincope.report.html.sections.kernels import kernels
 from traincope.report.html.sections.ledger import ledger
 from traincope.report.html.sections.logged import logged
-from traincope.report.html.sections.memory import memory
 from traincope.report.html.sections.pipeline import pipeline
 from traincope.report.html.sections.ranks import ranks
 from traincope.report.html.sections.recording import recording
 from traincope.report.html.sections.reliability import reliability
 from traincope.report.html.sections.slowdown import slowdown
-from traincope.report.html.sections.verdict import verdict
 from traincope.report.html.source import Source
+from traincope.report.sections import section as data
+from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.goodput import goodput
+from traincope.report.sections.memory import memory
+from traincope.report.sections.source import Source as Results
+from traincope.report.sections.verdict import verdict
+
+
+def _of(make: Callable[[Results], data.Section]) -> Callable[[Source], Section]:
+    """The part of the page that shows a section of data."""
+    return lambda source: on_page(make(source), source.document)
+
+
+def _verdict(source: Source) -> Section:
+    document, ledger = source.document, source.document["ledger"]
+    return on_page(verdict(document["verdict"], cost=None if ledger is None else ledger["cost"]), document)
+
 
 ALL: tuple[Callable[[Source], Section], ...] = (
-    verdict,
+    _verdict,
     ledger,
     communication,
-    critical_path,
+    _of(critical_path),
     pipeline,
     ranks,
     slowdown,
     faults,
-    memory,
+    _of(memory),
     hardware,
     kernels,
     experts,
     logged,
-    goodput,
+    _of(goodput),
     reliability,
     recording,
     explained,

@@ -10,9 +10,10 @@ from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
-from traincope.report.html.section import Section, notes, swatch, table
+from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
-from traincope.report.text.forms import across_hosts
+from traincope.report.html.values import swatch
+from traincope.report.sections.forms import across_hosts
 from traincope.report.text.sections.communication import notes as operation_notes
 from traincope.report.text.sections.counted_steps import sampled
 

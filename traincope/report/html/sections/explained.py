@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from traincope.explanations import Explanation, explanations
 from traincope.report.html.markup import Html, markdown, tag
-from traincope.report.html.section import Section
+from traincope.report.html.section import Section, name_of
 from traincope.report.html.source import Source
 
 NAME = "explained"
@@ -26,13 +26,4 @@ def explained(source: Source) -> Section:
 
 def _entries(entries: Iterable[Explanation]) -> Iterator[Html]:
     for entry in entries:
-        yield tag("article", tag("h3", entry.title), markdown(entry.text), id=_name(entry))
-
-
-def link(kind: str) -> Html:
-    """The kind of a finding or fault in words, as a link to its entry on this page."""
-    return tag("a", kind.replace("_", " "), href=f"#{_name(explanations()[kind])}")
-
-
-def _name(entry: Explanation) -> str:
-    return f"{NAME}-{entry.anchor}"
+        yield tag("article", tag("h3", entry.title), markdown(entry.text), id=name_of(entry))

@@ -4,11 +4,10 @@ from traincope.analysis import FaultKind
 from traincope.figures.run.faults import bands_of, fault_timeline
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
-from traincope.report.html.section import Section, table
-from traincope.report.html.sections.explained import link
+from traincope.report.html.section import Section, link, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
-from traincope.report.text.forms import across_hosts
+from traincope.report.sections.forms import across_hosts
 from traincope.report.text.sections.faults import began_ns, date
 from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers

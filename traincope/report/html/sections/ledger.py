@@ -12,9 +12,11 @@ from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import choice, plot
-from traincope.report.html.section import Section, notes, swatch, table
-from traincope.report.html.source import Path, Source
+from traincope.report.html.section import Section, notes, table
+from traincope.report.html.source import Source
+from traincope.report.html.values import swatch
 from traincope.report.schema import Cost, Ledger, Loss
+from traincope.report.sections.section import Path
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead, price_head

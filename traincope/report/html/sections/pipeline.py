@@ -8,7 +8,7 @@ from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
 from traincope.report.html.source import Source
-from traincope.report.text.forms import across_hosts
+from traincope.report.sections.forms import across_hosts
 from traincope.report.text.sections.pipeline import against_theory, negative_jitter
 from traincope.units import numbers
 

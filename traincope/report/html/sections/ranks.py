@@ -10,8 +10,9 @@ from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, table
-from traincope.report.html.source import Path, Source
+from traincope.report.html.source import Source
 from traincope.report.schema import Ledger, RankLedger
+from traincope.report.sections.section import Path
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.units import count
 

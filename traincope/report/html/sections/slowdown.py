@@ -3,7 +3,7 @@
 from traincope.report.html.markup import tag
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
-from traincope.report.text.forms import Form
+from traincope.report.sections.forms import Form
 from traincope.report.text.sections.slowdown import lines
 
 TITLE = "Slowdown"

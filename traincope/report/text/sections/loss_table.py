@@ -7,9 +7,8 @@ from rich.text import Text
 
 from traincope.analysis import LossKind, Scope
 from traincope.lines import table, text
-from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Cost, Finding, Loss
-from traincope.units import count, money, rank_hours, share
+from traincope.report.schema import Cost, Loss
+from traincope.units import count, money, rank_hours
 
 MAX_ROWS = 12
 """JSON has all losses."""
@@ -74,21 +73,3 @@ def _costs(loss: Loss, *, priced: bool) -> Iterator[str]:
     yield rank_hours(loss["rank_hours"])
     if priced:
         yield money(loss["money"])
-
-
-def bound(finding: Finding) -> str:
-    """Return "at most " for a gain of which only an upper bound is known."""
-    return "at most " if finding["gain_at_most"] else ""
-
-
-def saves(finding: Finding, cost: Cost | None) -> str:
-    """The gain in words, e.g. "saves 8.9 %" or, if costs are shown, "saves 8.9 % (1.2 rank-hours, 3.00 USD)".
-
-    The finding must have a gain.
-    """
-    gain = f"saves {bound(finding)}{share(finding['estimated_gain_ratio'])}"
-    if cost is None or not shows_costs(cost):
-        return gain
-    price = finding["estimated_gain_money"]
-    hours = f"{rank_hours(finding['estimated_gain_rank_hours'])} rank-hours"
-    return f"{gain} ({hours})" if price is None else f"{gain} ({hours}, {money(price, cost['currency'])})"

@@ -8,7 +8,7 @@ from rich.text import Text
 from traincope.analysis import Bubble
 from traincope.lines import indented, table, text
 from traincope.report.schema import Ledger
-from traincope.report.text.forms import across_hosts
+from traincope.report.sections.forms import across_hosts
 from traincope.report.text.sections.counted_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
 from traincope.timeline import RankClock

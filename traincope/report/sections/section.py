@@ -1,0 +1,146 @@
+"""The parts of a section: words with numbers in them, tables, drawings, lines."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from traincope.report.sections.forms import Form
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and positions from the document down to a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The sum of the numbers at `paths` of the document, divided by the one at `per`, written as `form` says."""
+
+    paths: tuple[Path, ...]
+    form: Form
+    per: Path | None = None
+
+
+def number(*path: str | int, form: Form, per: Path | None = None) -> Number:
+    """The number at `path`."""
+    return Number((path,), form, per)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A name that figures draw in a colour: a term of the ledger, or a part of the job's time."""
+
+    name: str
+    words: str = ""
+    """Shown in place of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Words that must be seen first in their row."""
+
+    words: str
+
+
+Words: TypeAlias = "str | Number | Term | Alarm | tuple[Words, ...]"
+"""Text with numbers in it. A string may hold names of a run: each medium escapes it."""
+
+
+class On(Enum):
+    """Where a part is shown."""
+
+    ALL = "all"
+    CONSOLE = "console"
+    SCREEN = "screen"
+    """HTML and the viewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under heads; columns not in `left` are numbers."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Words, ...], ...]
+    left: frozenset[int] = frozenset({0})
+    on: On = On.ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure of `traincope.figures.drawn` by its name, of the result `of`. A console has none."""
+
+    figure: str
+    of: object
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Notes below what precedes them, one statement each."""
+
+    lines: tuple[Words, ...]
+    on: On = On.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to another page of the viewer, at a step if one is given."""
+
+    words: str
+    page: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A finding: what it is about, why we know, and what to do."""
+
+    kind: str
+    good: bool
+    """True if it names neither a fault nor a loss."""
+    facts: Words
+    """Ranks and steps, confidence, gain."""
+    evidence: str
+    evidence_in: str
+    """Name of the section that shows the evidence."""
+    advice: str
+
+    @property
+    def title(self) -> str:
+        """Its kind in words."""
+        return self.kind.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """A numbered list of findings."""
+
+    items: tuple[Item, ...]
+    on: On = On.ALL
+
+
+Part: TypeAlias = Table | Drawing | Lines | Findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading with one line next to it, and what stands below."""
+
+    name: str
+    """Its anchor."""
+    title: str
+    lead: Words = ""
+    parts: tuple[Part, ...] = ()
+    links: tuple[Link, ...] = ()
+    missing: str | None = None
+    """Why the section is empty, as a sentence; it then has no parts."""
+
+    @property
+    def on_screens(self) -> tuple[Part, ...]:
+        """The parts that HTML and the viewer show."""
+        return tuple(part for part in self.parts if isinstance(part, Drawing) or part.on is not On.CONSOLE)
+
+
+def rows(each: Iterable[Iterable[Words]]) -> tuple[tuple[Words, ...], ...]:
+    """Rows of a table."""
+    return tuple(map(tuple, each))

@@ -1,0 +1,62 @@
+"""A section on a console: its heading and what stands next to it, tables and lines. Figures are left out."""
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from traincope.lines import indented, table, text
+from traincope.palette import GOOD, SEVERE
+from traincope.report.sections.section import Alarm, Drawing, Findings, Lines, On, Section
+from traincope.report.sections.section import Table as Rows
+from traincope.report.sections.values import plain
+
+
+def on_console(section: Section, document: Mapping[str, object]) -> Iterator[RenderableType]:
+    """The lines of a section; an empty one is its heading with the reason."""
+    head = Text(section.title.upper(), style="bold")
+    lead = plain(document, section.lead) if section.missing is None else _in_line(section.missing)
+    yield head.append_text(text(f"  {lead}" if lead else "", style="not bold dim"))
+    for part in section.parts:
+        match part:
+            case Rows() if part.on is not On.SCREEN and part.rows:
+                yield _table(part, document)
+            case Lines() if part.on is not On.SCREEN and part.lines:
+                yield indented(text(plain(document, line), style="dim") for line in part.lines)
+            case Findings():
+                yield _findings(part, document)
+            case Rows() | Lines() | Drawing():
+                pass
+
+
+def _findings(part: Findings, document: Mapping[str, object]) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", width=3)
+    grid.add_column(ratio=1, overflow="fold")
+    for position, item in enumerate(part.items, start=1):
+        head = text(item.title, style=f"bold {GOOD if item.good else SEVERE}")
+        grid.add_row(f"{position}.", head.append_text(text(f"  {plain(document, item.facts)}", style="not bold dim")))
+        grid.add_row("", text(item.evidence))
+        if item.advice:
+            grid.add_row("", Text("do: ", style="bold").append_text(text(item.advice, style="not bold")))
+    return grid
+
+
+def _in_line(sentence: str) -> str:
+    """A sentence behind a heading: without capital and full stop."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
+
+
+def _table(part: Rows, document: Mapping[str, object]) -> RenderableType:
+    shown = table(*part.heads)
+    for column in part.left - {0}:
+        shown.columns[column].justify = "left"
+    for row in part.rows:
+        first, *others = (text(plain(document, cell)) for cell in row)
+        shown.add_row(text(f"    {first.plain}"), *others, style=SEVERE if _alarms(row) else "")
+    return shown
+
+
+def _alarms(row: tuple[object, ...]) -> bool:
+    return any(isinstance(cell, Alarm) for cell in row)

@@ -1,0 +1,61 @@
+"""A section of data as a part of a page: figures with their captions, tables, notes and links."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import assert_never
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from traincope.figures.drawn import DRAWN
+from traincope.report.schema import Document
+from traincope.report.sections.section import Drawing, Findings, Lines, Part, Section, Table, Words
+from traincope.report.sections.source import Source
+from traincope.report.sections.values import plain
+from traincope.viewer.components import absent, article, section, table
+from traincope.viewer.components import plain as printed
+from traincope.viewer.numbers import words
+from traincope.viewer.pages.page import Asked, Needs, Page
+
+
+def page(slug: str, title: str, *makers: Callable[[Source], Section]) -> Page:
+    """A page that shows sections and nothing else."""
+    return Page(
+        slug=slug,
+        title=title,
+        needs=Needs.ANALYSIS,
+        render=lambda asked: [shown(make(asked.source), asked) for make in makers],
+    )
+
+
+def shown(each: Section, asked: Asked, *, links: Sequence[Sequence[Component | str]] = ()) -> Component:
+    """A section under its heading; an empty one is its reason alone. `links`: those of each of its findings."""
+    if each.missing is not None:
+        return absent(each.missing)
+    parts = [component for part in each.on_screens for component in _part(part, asked, links)]
+    more = [html.P(dcc.Link(link.words, href=asked.view.on(link.page, step=link.step).address)) for link in each.links]
+    return section(each.title, *parts, *more, note=plain(asked.document, each.lead))
+
+
+def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]]) -> Iterator[Component]:
+    match part:
+        case Table():
+            yield html.H3(printed(part.caption))
+            rows = ([_cell(asked.document, cell) for cell in row] for row in part.rows)
+            yield table(part.heads, rows, left=part.left)
+        case Drawing():
+            yield html.P(printed(part.caption), className="note")
+            yield asked.graph(DRAWN[part.figure](part.of))
+        case Lines() if part.lines:
+            yield html.Ul([html.Li(words(asked.document, line)) for line in part.lines])
+        case Lines():
+            pass
+        case Findings():
+            for at, item in enumerate(part.items):
+                yield article(item, at, document=asked.document, links=links[at] if links else ())
+        case _:
+            assert_never(part)
+
+
+def _cell(document: Document, cell: Words) -> Component | str:
+    """A cell of a table; plain text stays a string, whose length decides how it wraps."""
+    return cell if isinstance(cell, str) else html.Span(words(document, cell))
