@@ -19,8 +19,8 @@ from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
-from traincope.report.sections.verdict import EVIDENCE
 from traincope.report.html.source import Source
+from traincope.report.sections.verdict import EVIDENCE
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
 MEGABYTE = 1_000_000
@@ -158,18 +158,18 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "verdict": None,
         "ledger": "No complete step was recorded.",
         "communication": "No complete step was recorded.",
-        "critical-path": "No critical path: no step was completed by all ranks.",
+        "critical-path": "Unknown: no step was completed by all ranks.",
         "pipeline": "No pipeline actions were recorded.",
         "ranks": "No complete step was recorded.",
         "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
-        "memory": "No memory was recorded.",
+        "memory": "No memory was recorded: the memory probe was off, or no step was completed.",
         "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver. "
         "Energy unknown: a part of a run has no energy.",
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",
-        "goodput": "Goodput is unknown: no attempt reached a step, or imported traces show a part of the job only.",
+        "goodput": "Unknown: no attempt reached a step, or imported traces show a part of the job only.",
         "reliability": "Interruptions are unknown: no attempt reached a step, or imported traces show a part of the job"
         " only.",
         "recording": None,

@@ -310,11 +310,12 @@ def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> N
         )
         for rank in (0, 1)
     )
-    section = shown(document(), replace(analysis(), memory=uses)).partition("MEMORY")[2].partition("\n\n")[0]
+    growing = replace(analysis(), memory=uses)
+    section = shown(to_document(growing), growing, width=100).partition("MEMORY")[2].partition("\n\n")[0]
     assert section == (
-        "  last samples, and the fastest growth, each with its rank\n"
-        "    measure          lowest        highest  per 100 steps   grows\n"
-        "    resident  399.0 MiB (1)  400.0 MiB (0)  200.0 KiB (1)  rank 1"
+        "  last samples and the fastest growth, each with its rank\n"
+        "    measure          lowest        highest           peak  growth per step   grows\n"
+        "    resident  399.0 MiB (1)  400.0 MiB (0)  500.0 MiB (0)      2.0 KiB (1)  rank 1"
     )
 
 
@@ -355,7 +356,7 @@ def test_memory_shows_what_the_fullest_rank_uses_it_for() -> None:
     )
 
 
-def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
+def test_goodput_lists_the_parts_of_the_time_and_has_the_reason_if_unknown() -> None:
     job = Goodput(
         attempts=(),
         elapsed_ns=100_000 * MS,
@@ -374,21 +375,31 @@ def test_goodput_is_one_line_with_the_reason_if_unknown() -> None:
         evaluation_ns=50 * MS,
         other_ns=1_950 * MS,
     )
-    assert (
-        "GOODPUT  74.0 % of 100 s was productive; start-up 2.00 s; restarts 8.00 s; 5 lost steps 10.0 s; "
-        "2 rolled back steps 3.00 s; 1 skipped step 1.00 s; outside complete steps 1.95 s\n"
-    ) in shown(document(), replace(analysis(), goodput=job), width=200)
+    known = replace(analysis(), goodput=job)
+    assert shown(to_document(known), known).partition("GOODPUT")[2].partition("\n\n")[0].splitlines() == [
+        "  74.0 % of 100 s was productive",
+        "    part                      time   share",
+        "    productive steps        74.0 s  74.0 %",
+        "    start-up                2.00 s   2.0 %",
+        "    restarts                8.00 s   8.0 %",
+        "    5 lost steps            10.0 s  10.0 %",
+        "    2 rolled back steps     3.00 s   3.0 %",
+        "    1 skipped step          1.00 s   1.0 %",
+        "    outside complete steps  1.95 s   1.9 %",
+    ]
     why = "attempt 1 loaded no recorded checkpoint"
     unknown = replace(job, steps_lost=None, lost_ns=None, reason=why, steps_skipped=None, skipped_ns=None)
-    section = shown(document(), replace(analysis(), goodput=unknown), width=150)
-    assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s; start-up 2.00 s; " in section
+    unsure = replace(analysis(), goodput=unknown)
+    section = shown(to_document(unsure), unsure, width=150)
+    assert f"GOODPUT  unknown: {why}; 70 steps took 88.0 s of 100 s\n" in section
+    assert "    start-up                2.00 s   2.0 %\n" in section
 
 
 def test_goodput_lists_all_attempts_with_the_ends_of_the_earlier_ones() -> None:
     results = traincope.analyze(traincope.open_run(RESTART))
     restarted = to_document(results)
-    section = shown(restarted, results, width=150).partition("GOODPUT")[2].partition("DATA ORDER")[0].splitlines()
-    assert section[-2:] == [
+    section = shown(restarted, results, width=150).partition("GOODPUT")[2].partition("\n\n")[0].splitlines()
+    assert [line for line in section if line.startswith("    attempt")] == [
         "    attempt 0: 13 steps in 15.1 s; rank 1 was killed (signal 9)",
         "    attempt 1: 13 steps in 6.11 s; the other sections describe it",
     ]

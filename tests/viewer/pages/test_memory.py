@@ -21,7 +21,7 @@ from traincope.viewer.pages import MEMORY
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.view import View
 
-RECORDED = ["use where most is in use", "16.2 KiB", "32.5 KiB"]
+RECORDED = ["use of the memory, where most of it is in use", "16.2 KiB", "32.5 KiB"]
 """Heading, and bytes of 64 x 64 + 64 weights and of AdamW's state for them, with two counts of its steps."""
 IMPORTED = ["/job/model.py:10 in forward", "model", "8.0 MiB", "/job/train.py:40 in main", "optimizer", "4.0 MiB"]
 
@@ -47,7 +47,9 @@ def test_the_page_and_the_report_show_uses_and_call_sites(make: object, cells: l
     make(tmp_path / "run")
     library = shelf(tmp_path / "run", cache=tmp_path / "cache")
     asked = Asked(view=View(page="memory"), opened=library[0], library=library, theme="light")
-    parts = [child.children for part in MEMORY.render(asked) for child in part._traverse() if hasattr(child, "children")]
+    parts = [
+        child.children for part in MEMORY.render(asked) for child in part._traverse() if hasattr(child, "children")
+    ]
     shown = " ".join(str(part) for part in parts).lower()
     assert [cell for cell in cells if cell.lower() not in shown] == []
 

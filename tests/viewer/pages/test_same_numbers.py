@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from dash import html
@@ -23,7 +24,7 @@ WITH_NUMBERS = {"verdict", "ledger", "pipeline", "communication", "critical-path
 
 def at(document: Any, pointer: str) -> Any:
     for key in pointer.split("/")[1:]:
-        name = key.replace("~1", "/").replace("~0", "~")
+        name = unquote(key).replace("~1", "/").replace("~0", "~")
         document = document[int(name)] if isinstance(document, list) else document[name]
     return document
 
@@ -51,7 +52,9 @@ def test_every_number_of_a_page_is_that_of_the_report(name: str, tmp_path: Path)
             place = number.to_plotly_json()["props"]
             if place["data-of"] != "report":
                 continue
-            value = at(document, place["data-at"])
+            value = sum(at(document, pointer) for pointer in place["data-at"].split(" "))
+            if (per := place.get("data-per")) is not None:
+                value = value / at(document, per)
             assert place["value"] == repr(value), (page.slug, place["data-at"])
             assert place["children"] == FORMS[place["data-as"]](value), (page.slug, place["data-at"])
             seen.setdefault(place["data-at"], set()).add(page.slug)

@@ -15,7 +15,7 @@ from tests.viewer.library.reading import shelf
 from traincope.errors import UsageError
 from traincope.plan.search.question import Question
 from traincope.report.sections.forms import FORMS
-from traincope.viewer.numbers import value_at
+from traincope.report.sections.values import value_at
 from traincope.viewer.pages import plan
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.planning.asked_question import OPTIONS, question, typed
@@ -90,7 +90,7 @@ def test_every_number_of_the_page_is_a_number_of_its_command(
     for number in numbers:
         properties = number.to_plotly_json()["props"]
         path = [int(key) if key.isdecimal() else key for key in properties["data-at"].split("/")[1:]]
-        value = value_at(printed, *path)
+        value = value_at(printed, tuple(path))
         assert value is not None, path
         assert (properties["value"], properties["children"]) == (repr(value), FORMS[properties["data-as"]](value))
 
