@@ -314,8 +314,8 @@ def test_memory_names_the_rank_that_grows_although_another_one_holds_more() -> N
     section = shown(to_document(growing), growing, width=100).partition("MEMORY")[2].partition("\n\n")[0]
     assert section == (
         "  last samples and the fastest growth, each with its rank\n"
-        "    measure          lowest        highest           peak  growth per step   grows\n"
-        "    resident  399.0 MiB (1)  400.0 MiB (0)  500.0 MiB (0)      2.0 KiB (1)  rank 1"
+        "    measure          lowest        highest  per 100 steps   grows\n"
+        "    resident  399.0 MiB (1)  400.0 MiB (0)  200.0 KiB (1)  rank 1"
     )
 
 

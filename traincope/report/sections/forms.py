@@ -29,6 +29,7 @@ Form = Literal[
     "hours",
     "money",
     "growth",
+    "per_100_steps",
     "ppm",
     "flops",
     "probability",
@@ -40,6 +41,10 @@ Form = Literal[
 def _more(written: Callable[[float], str]) -> Callable[[float], str]:
     """Write a difference, with its sign."""
     return lambda value: f"{'+' if value > 0 else ''}{written(value)}"
+
+
+def _growth(num_bytes: float) -> str:
+    return f"-{size(-num_bytes)}" if num_bytes < 0 else size(num_bytes)
 
 
 FORMS: Mapping[Form, Callable[[float], str]] = {
@@ -54,7 +59,8 @@ FORMS: Mapping[Form, Callable[[float], str]] = {
     "gigabytes": gigabytes_per_second,
     "hours": rank_hours,
     "money": money,
-    "growth": lambda value: f"-{size(-value)}" if value < 0 else size(value),
+    "growth": _growth,
+    "per_100_steps": lambda value: _growth(100 * value),
     "ppm": lambda value: f"{value:.2f}",
     "flops": flops,
     "probability": lambda value: f"{value:.3f}",

@@ -20,6 +20,7 @@ USES = (
     ("fragmentation", "fragmentation_bytes"),
 )
 """Use -> its field in a split, in the order of tables."""
+GROWTH = "growth_bytes_per_step"
 MAX_ROWS = 64
 """Rows of a table with one row per rank; JSON has all."""
 MAX_SITES = 5
@@ -52,12 +53,12 @@ def _over_steps(source: Source, uses: Sequence[MemoryUse]) -> Iterator[Part]:
         yield Lines(("No sample at the end of a step, so no curve is drawn.",), on=On.SCREEN)
     yield Table(
         caption="All ranks",
-        heads=("measure", "lowest", "highest", "peak", "growth per step", "grows"),
+        heads=("measure", "lowest", "highest", "per 100 steps", "grows"),
         rows=rows(_measure(name, uses) for name in dict.fromkeys(use.measure for use in uses)),
     )
     yield Table(
         caption="Rank by rank",
-        heads=("rank", "measure", "last", "peak", "growth per step", "grows"),
+        heads=("rank", "measure", "last", "peak", "per 100 steps", "grows"),
         rows=rows(_rank(at, use) for at, use in enumerate(uses[:MAX_ROWS])),
         left=frozenset({0, 1}),
         on=On.SCREEN,
@@ -65,28 +66,27 @@ def _over_steps(source: Source, uses: Sequence[MemoryUse]) -> Iterator[Part]:
 
 
 def _measure(measure: str, uses: Sequence[MemoryUse]) -> Iterator[Words]:
-    """The ranks with the lowest and highest last sample, the highest peak and the fastest growth."""
+    """The ranks with the lowest and highest last sample and the fastest growth."""
     positions = [at for at, use in enumerate(uses) if use.measure == measure]
     growing = [uses[at].rank for at in positions if uses[at].leak]
     known = [at for at in positions if uses[at].growth_bytes_per_step is not None] or positions
     yield measure
     yield _of_rank(min(positions, key=lambda at: uses[at].last_bytes), "last_bytes", uses)
     yield _of_rank(max(positions, key=lambda at: uses[at].last_bytes), "last_bytes", uses)
-    yield _of_rank(max(positions, key=lambda at: uses[at].peak_bytes), "peak_bytes", uses)
-    yield _of_rank(max(known, key=lambda at: uses[at].growth_bytes_per_step or 0.0), "growth_bytes_per_step", uses)
+    yield _of_rank(max(known, key=lambda at: uses[at].growth_bytes_per_step or 0.0), GROWTH, uses)
     yield Alarm(numbers(growing, "rank")) if growing else ""
 
 
 def _of_rank(at: int, key: str, uses: Sequence[MemoryUse]) -> Words:
-    if getattr(uses[at], key) is None:
-        return number("memory", at, key, form="growth")
-    return (number("memory", at, key, form="growth"), f" ({uses[at].rank})")
+    value = number("memory", at, key, form="per_100_steps" if key == GROWTH else "size")
+    return value if getattr(uses[at], key) is None else (value, f" ({uses[at].rank})")
 
 
 def _rank(at: int, use: MemoryUse) -> Iterator[Words]:
     yield from (str(use.rank), use.measure)
-    for key in ("last_bytes", "peak_bytes", "growth_bytes_per_step"):
-        yield number("memory", at, key, form="growth")
+    for key in ("last_bytes", "peak_bytes"):
+        yield number("memory", at, key, form="size")
+    yield number("memory", at, GROWTH, form="per_100_steps")
     yield Alarm("steadily") if use.leak else ""
 
 

@@ -185,7 +185,7 @@ def test_the_report_has_the_answer_in_json_and_in_a_line(tmp_path: Path) -> None
     }
     console = Console(file=StringIO(), width=150)
     render_document(document, analysis, console)
-    assert f"DATA ORDER  rank 0: {what}\n" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"    data order: rank 0: {what}\n" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_third_attempt_is_compared_with_both_before(tmp_path: Path) -> None:
