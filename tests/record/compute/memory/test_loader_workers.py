@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from time import process_time_ns
+from time import process_time_ns, sleep
 
 import pytest
 import torch
@@ -67,6 +67,21 @@ def test_the_time_of_workers_that_ended_stays_in_the_sum(monkeypatch: pytest.Mon
     used[1] = WorkerUse(resident_bytes=1, cpu_ns=20)
     used[2] = WorkerUse(resident_bytes=1, cpu_ns=5)  # a later process with the same number
     assert reader.read() == WorkerUse(resident_bytes=2, cpu_ns=30 + 60 + 20 + 5)
+
+
+def test_a_reading_that_waits_for_a_core_delays_the_next_one_by_its_cpu_time_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def waits(pid: int) -> WorkerUse:
+        sleep(1.0)
+        return WorkerUse(resident_bytes=pid, cpu_ns=0)
+
+    monkeypatch.setattr(loader_workers, "use_of", waits)
+    monkeypatch.setattr(loader_workers, "COST_SHARE", 1)
+    reader = LoaderWorkers([Pool(1)])
+    assert reader.read() is not None
+    sleep(0.2)  # its CPU time, of some microseconds, has passed; the second that it waited has not
+    assert reader.read() is not None
 
 
 def test_what_a_worker_keeps_is_seen_in_a_run(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 from traincope.record.instrumentation.torch_private import loader_workers
 
 COST_SHARE = 500
-"""A reading comes at the earliest after this many times the time that the one before took."""
+"""A reading comes at the earliest after this many times the CPU time that the one before took."""
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -37,17 +37,16 @@ class LoaderWorkers:
 
     def read(self) -> WorkerUse | None:
         """Return what they use together; None without any, or if the next reading is not due."""
-        began_ns = monotonic_ns()
-        if began_ns < self._next_ns:
+        if monotonic_ns() < self._next_ns:
             return None
+        began_ns = thread_time_ns()  # a wait for a core is no cost of the reading
         pids = [pid for iterator in list(self._iterators) for pid in loader_workers(iterator)]
         uses = {pid: use for pid in pids if (use := use_of(pid)) is not None}
         for pid, before_ns in self._cpu_ns.items():
             if pid not in uses or uses[pid].cpu_ns < before_ns:  # another process may have its number by now
                 self._ended_ns += before_ns
         self._cpu_ns = {pid: use.cpu_ns for pid, use in uses.items()}
-        ended_ns = monotonic_ns()
-        self._next_ns = ended_ns + COST_SHARE * (ended_ns - began_ns)
+        self._next_ns = monotonic_ns() + COST_SHARE * (thread_time_ns() - began_ns)
         if not uses:
             return None
         return WorkerUse(
