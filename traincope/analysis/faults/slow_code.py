@@ -27,6 +27,10 @@ from traincope.timeline.intervals.union import Union
 
 SIGNIFICANT = 4.0
 """Standard errors in many steps; twice as many in MIN_STEPS. The thresholds here are ours."""
+NO_CHANCE = 4096
+"""Odds against the chance that one rank alone stands in a line in all steps in which one does, if any rank could. Work
+in every second step differs from step to step by as much as it takes, so standard errors do not show it.
+"""
 MIN_STEPS = 6
 """Fewest steps that are compared: one block of steps with detail."""
 MIN_SHARE = 0.02
@@ -221,7 +225,9 @@ def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: flo
         excess_ns = most_ns - next_ns
         error_ns = float(excess_ns.std(ddof=1)) / count**0.5
         needed_ns = SIGNIFICANT * (1 + MIN_STEPS / count) * error_ns
-        if excess_ns.mean() >= max(at_least_ns, needed_ns):
+        is_its_own = next_ns.mean() <= OF_ITSELF * most_ns.mean()
+        is_no_chance = is_its_own and len(times) ** (np.count_nonzero(most_ns) - 1) >= NO_CHANCE
+        if excess_ns.mean() >= (at_least_ns if is_no_chance else max(at_least_ns, needed_ns)):
             yield SlowCode(rank=rank, line=line, ns=round(most_ns.mean()), peers_ns=round(next_ns.mean()))
 
 
