@@ -114,7 +114,7 @@ def test_a_truncated_trace_is_imported_with_a_note(trace: Path, tmp_path: Path) 
     done = traincope("import", trace, "-o", tmp_path / "run")
     assert done.returncode == 0
     assert "incomplete: it ends before its events do" in done.stdout
-    assert "trace-000.npz of rank 0 is not whole" in traincope("report", tmp_path / "run").stdout
+    assert f"{trace.name} of rank 0 is not whole" in traincope("report", tmp_path / "run").stdout
 
 
 def test_an_event_without_a_time_is_named(tmp_path: Path) -> None:
@@ -388,13 +388,20 @@ def test_commands_that_need_ranks_say_so_of_a_logbook(tmp_path: Path) -> None:
     assert "none: imported from a list of runs and interruptions" in examined.stdout
 
 
-def test_sigterm_leaves_no_hidden_folder(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_hidden_folder(
+    number: signal.Signals,
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """It comes when the trace is read and written aside."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
 
     def end(_: float) -> None:
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".run")]
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     def import_and_end(paths: Sequence[Path], target: Path, **_: object) -> None:
         import_traces(paths, target, on_read=end)
@@ -403,7 +410,8 @@ def test_sigterm_leaves_no_hidden_folder(trace: Path, tmp_path: Path, monkeypatc
     with pytest.raises(SystemExit, match="130"):
         main(["import", str(trace), "-o", str(tmp_path / "run")])
     assert [path.name for path in tmp_path.iterdir()] == [trace.name]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+    assert capsys.readouterr().err == "traincope import: interrupted\n"
 
 
 @pytest.mark.parametrize("name", [name for name in ACCELERATORS if not name.startswith(("tpu", "trainium"))])

@@ -140,6 +140,10 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
         file(STEP, *WORK, host("ProfilerStep#1", 0, 1000, cat="user_annotation")),
     ),
+    "marks step 1 in several processes: two profiles are in one file": (
+        file(STEP, *WORK, complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=2, tid=2)),
+        file(STEP, *WORK, complete("ProfilerStep#2", "1000", "1000", cat="user_annotation", pid=1, tid=1)),
+    ),
     "repeats steps of rank 0, so its own are left out": (
         File(ranks=[[STEP, *WORK], [STEP, *WORK]], head={"distributedInfo": {"rank": 0, "world_size": 1}}),
         File(ranks=[[STEP, *WORK], [STEP, *WORK]]),

@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{called}: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt as stopped:
-        print(f"{called}: {stopped or 'interrupted'}", file=sys.stderr)
+        print(f"{called}: {str(stopped) or 'interrupted'}", file=sys.stderr)
         code = INTERRUPTED
     except BrokenPipeError:
         drop_output()  # the reader (head, less) closed the pipe

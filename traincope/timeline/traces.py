@@ -36,17 +36,18 @@ def read_traces(run: RunRecords) -> Traces:
         except (DataError, RunDirectoryError) as error:
             problems.append(str(error))
             continue
+        name = trace.info.source or path.name
         traces[rank].append(replace(trace, info=replace(trace.info, rank=rank)))
         if trace.info.lost is not None:
-            problems.append(f"{path.name} of rank {rank} is not whole: {trace.info.lost}")
+            problems.append(f"{name} of rank {rank} is not whole: {trace.info.lost}")
         if trace.info.num_untimed:
             untimed = count(trace.info.num_untimed, "event")
             problems.append(
-                f"{path.name} of rank {rank} has {untimed} without a valid time: a kernel among them is idle time"
+                f"{name} of rank {rank} has {untimed} without a valid time: a kernel among them is idle time"
             )
         if trace.info.num_negative:
             negative = count(trace.info.num_negative, "event")
-            problems.append(f"{path.name} of rank {rank} has {negative} with a negative duration, counted as 0 ns")
+            problems.append(f"{name} of rank {rank} has {negative} with a negative duration, counted as 0 ns")
     if skipped:
         problems.append(
             f"{len(skipped):,} kernel traces are not read: together they exceed {MAX_JSON_BYTES >> 20} MiB of JSON. "

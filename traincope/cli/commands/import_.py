@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from traincope.cli.plan.model_shape import require_positive
 from traincope.cli.quantities import whole
 from traincope.cli.screen import make_console
-from traincope.cli.sigterm import interrupted_by_sigterm
+from traincope.cli.signals import interrupted_by_signals
 from traincope.errors import LEFT_OUT, UsageError
 from traincope.ingest import (
     TABLE_SUFFIXES,
@@ -81,7 +81,7 @@ class Import:
 
     def run(self, arguments: argparse.Namespace) -> int:
         restrict_process()
-        with interrupted_by_sigterm():
+        with interrupted_by_signals():
             return self._run(arguments)
 
     def _run(self, arguments: argparse.Namespace) -> int:

@@ -93,6 +93,16 @@ def marked_again(trace: Trace) -> tuple[int, ...]:
     return tuple(sorted({each for each, start_ns in pairs if start_ns >= ends_ns[each]}))
 
 
+def marked_by_several(trace: Trace) -> tuple[int, ...]:
+    """Return the steps that several processes mark, as in a file of the profiles of two ranks."""
+    every, rows = _marks(trace)
+    marks = zip(every.tolist(), trace.lane[rows].tolist(), strict=True)
+    processes: dict[int, set[str]] = {}
+    for number, lane in marks:
+        processes.setdefault(number, set()).add(trace.lanes[lane].process)
+    return tuple(sorted(number for number, of_step in processes.items() if len(of_step) > 1))
+
+
 def _marks(trace: Trace) -> tuple[Ints, Ints]:
     """Number and row of each of the profiler's marks."""
     matches = map(PROFILER_STEP.fullmatch, (*trace.names, ""))
