@@ -190,3 +190,12 @@ def test_a_real_job_whose_worker_6_slows_down_in_the_middle(tmp_path: Path) -> N
     spells = [(each.ranks, each.steps) for each in found.verdict if each.kind == FindingKind.SLOW_STEP]
     assert spells == [((6,), tuple(range(181, 187)))]
     assert {fault.ranks for fault in found.faults} == {(6,)}
+
+
+def test_time_that_no_operation_covers_has_the_advice_of_a_table(tmp_path: Path) -> None:
+    job = Job(replicas=2, stages=1, microbatches=2, steps=range(4))
+    rows = [row for row in table(job) if row["optype"] == "optimizer" or "compute" in str(row["optype"])]
+    import_table(write_csv(tmp_path / "table.csv", rows), tmp_path / "run")
+    (finding,) = (each for each in analyze(open_run(tmp_path / "run")).verdict if each.kind == "unattributed")
+    assert "between the operations of the table" in finding.evidence
+    assert "traincope.span" not in finding.advice

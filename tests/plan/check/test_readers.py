@@ -225,6 +225,7 @@ def test_a_shared_expert_is_counted() -> None:
         ("--window-size 128,0", "the model has attention in windows"),
         ("--hybrid-override-pattern M-M*-", "the model has layers of several kinds"),
         ("--mtp-num-layers 1", "the model has multi-token prediction"),
+        ("--linear-attention-type gated_delta_net", "the model has linear attention"),
         ("--decoder-last-pipeline-num-layers 1", "the model has stages of unequal layers"),
         ("--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "layers of a specification"),
     ],

@@ -171,3 +171,11 @@ def test_experts_are_where_the_configuration_says() -> None:
     sparse = config | {"num_hidden_layers": 8, "decoder_sparse_step": 2, "mlp_only_layers": [7]}
     shape = shape_of_config(sparse, source="config.json", sequence=256)
     assert [shape.num_routed(range(block, block + 1)) for block in range(8)] == [0, 1, 0, 1, 0, 1, 0, 0]
+
+
+def test_windows_shorter_than_the_sequence_are_refused_with_the_remedies() -> None:
+    _, config = PUBLISHED["gemma-2-9b"]
+    with pytest.raises(
+        UsageError, match=r"windows of 4096 tokens .*; give --seq 4096 or less, or its shapes in a \.toml"
+    ):
+        shape_of_config(config, source="config.json", sequence=4097)

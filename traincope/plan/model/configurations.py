@@ -127,7 +127,10 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
         )
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if isinstance(window, int) and window < sequence:
-        raise UsageError(f"{source}: attention in windows of {window} tokens has no formula here; give no model")
+        raise UsageError(
+            f"{source}: attention in windows of {window} tokens has no formula here; "
+            f"give --seq {window} or less, or its shapes in a .toml file for an upper bound"
+        )
     sizes = _Sizes(source=source, config=config, names=kind.names)
     return Transformer(
         layers=sizes.require("num_hidden_layers"),

@@ -79,6 +79,10 @@ BY_MARKS = (
     "work of the GPUs between the phases",
     "Compute losses and metrics in the model's forward, or import a kernel trace, which names this work.",
 )
+NO_OPERATION = (
+    "between the operations of the table",
+    "Add the operations that run there to the table: loading, checkpoints, evaluation.",
+)
 NO_OPERATOR = (
     "outside of the traced operators: Python between them, or a wait",
     "Record the run with traincope, which names waits, or trace with_stack=True and look at the gaps in a viewer.",
@@ -406,6 +410,8 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
         return BY_MARKS
     if timeline.of_host_traces:
         return NO_OPERATOR
+    if timeline.run.operations is not None:
+        return NO_OPERATION
     if not timeline.run.info.imported or ledger.clock is not LedgerClock.DEVICE:
         return NO_PROBE
     traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
