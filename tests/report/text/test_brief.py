@@ -1,6 +1,7 @@
 """The brief at the end of a training: never more than 16 lines, its first five the verdict, and no number cut."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from rich.console import Console
 
 import traincope
 from tests.timeline.build import rank, step, timeline
+from traincope.analysis import Finding, FindingKind
+from traincope.analysis.confidence import HIGH
 from traincope.events import Flag
 from traincope.report.text.brief import render_brief
 
@@ -62,6 +65,15 @@ def test_a_fault_that_the_first_finding_is_not_about_comes_first() -> None:
         "fault on ranks 0, 1 in step 8: the optimizer was not run: the gradient norm is",
         "    NaN",
     ]
+
+
+def test_what_its_steps_show_follows_that_the_job_was_stopped() -> None:
+    analysis = traincope.analyze(traincope.open_run(SAMPLES / "faults" / "slow-rank"))
+    stopped = Finding(kind=FindingKind.STOPPED_JOB, confidence=HIGH, evidence="stopped by you, with Ctrl-C", advice="-")
+    whole, cut = brief(analysis), brief(replace(analysis, verdict=(stopped, *analysis.verdict)))
+    assert cut[2:4] == ["stopped job: stopped by you, with Ctrl-C", whole[2]]
+    assert cut[3].startswith("straggler on rank 1")
+    assert [line for line in cut if line.startswith("do: ")] == [line for line in whole if line.startswith("do: ")]
 
 
 def test_a_run_in_windows_says_on_how_many_steps_it_stands() -> None:

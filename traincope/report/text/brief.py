@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind, Utilization
+from traincope.analysis import Analysis, FaultKind, FindingKind, Utilization
 from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
@@ -67,9 +67,17 @@ def _head(document: Document, analysis: Analysis) -> str:
 
 
 def _verdict(document: Document, width: int) -> Iterator[Text]:
-    """At most `MAX_LINES` lines: the first fault, the first finding with its evidence, and what to do."""
+    """At most `MAX_LINES` lines: the first fault, the first finding with its evidence, and what to do.
+
+    That the job was stopped says nothing about its steps, so the next finding follows.
+    """
     shown = [f"fault{on}: {fault['what']}" for fault, on in _first_fault(document)]
-    for finding in document["verdict"][:1]:
+    first, *others = (*document["verdict"][:2], None)
+    finding = first
+    if first is not None and first["kind"] == FindingKind.STOPPED_JOB and others[0] is not None:
+        shown.append(f"{_title(first)}: {first['evidence']}")
+        finding = others[0]
+    if finding is not None:
         shown.append(f"{_title(finding)}: {finding['evidence']}")
         shown += [f"do: {finding['advice']}"] if finding["advice"] else []
     room = MAX_LINES

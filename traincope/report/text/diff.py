@@ -187,7 +187,7 @@ def _family(differences: list[Difference]) -> Iterator[Text]:
 
 def _value(value: str | None) -> str:
     if value is None:
-        return "none"
+        return MISSING
     return value if len(value) <= MAX_VALUE_LENGTH else f"{value[: MAX_VALUE_LENGTH - 3]}..."
 
 
