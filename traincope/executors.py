@@ -6,6 +6,7 @@ this process has read: a fork passes it on without a copy.
 """
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
@@ -69,6 +70,21 @@ def start_method() -> str:
     """
     alone = sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
     return "fork" if alone else "spawn"
+
+
+def start_quietly(process: BaseProcess) -> None:
+    """Start a spawned process that gets no Ctrl-C before it calls `hear_interrupts`: imports would print tracebacks."""
+    resource_tracker.ensure_running()  # its own start would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_interrupts() -> None:
+    """Raise the KeyboardInterrupt of a Ctrl-C that was held back, and of later ones."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from traincope.analysis import Analysis
 from traincope.errors import RunDirectoryError, TraincopeError
+from traincope.executors import hear_interrupts, start_quietly
 from traincope.report.document.job_summary import SummaryDocument
 from traincope.viewer.library.analysis_cache import ANALYSIS_FILE, gc_paused, load_analysis
 from traincope.viewer.library.preparing import Report
@@ -65,7 +66,7 @@ class Reading(Generic[T]):
         self._received: object = None
         self._answer, child_end = context.Pipe(duplex=False)
         self._process = context.Process(target=_read, args=(work, run, tiles, child_end))
-        self._process.start()
+        start_quietly(self._process)
         child_end.close()
 
     @property
@@ -109,6 +110,7 @@ class Reading(Generic[T]):
 def _read(work: Work[object], run: Path, tiles: Path, answer: Connection) -> None:
     os.nice(NICER)
     with suppress(BrokenPipeError, KeyboardInterrupt), gc_paused():  # The parent process is gone.
+        hear_interrupts()
         try:
             result = work(run, tiles, lambda text: answer.send(_Stage(text, os.getpid())))
             answer.send(_Cached() if isinstance(result, Analysis) and (tiles / ANALYSIS_FILE).exists() else result)

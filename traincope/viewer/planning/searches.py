@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
 from traincope.errors import TraincopeError, UsageError
+from traincope.executors import hear_interrupts, start_quietly
 from traincope.plan.search.answer import Answer
 from traincope.plan.search.question import Question, answer, find
 from traincope.plan.search.rates import MeasuredRates
@@ -54,7 +55,7 @@ class Searching:
         context = multiprocessing.get_context("spawn")
         self._answer, child_end = context.Pipe(duplex=False)
         self._process = context.Process(target=_search, args=(asked, child_end), daemon=True)
-        self._process.start()
+        start_quietly(self._process)
         child_end.close()
         self._stage = ""
         self._outcome: Outcome | None = None
@@ -93,6 +94,7 @@ class Searching:
 
 def _search(asked: Search, answered: Connection) -> None:
     with suppress(BrokenPipeError, KeyboardInterrupt):  # The parent process is gone.
+        hear_interrupts()
         answered.send(outcome_of(asked, report=_Reporting(answered.send)))
 
 
