@@ -120,7 +120,7 @@ def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("steps", "is_found"), [(39, True), (36, False)])
 def test_work_of_one_rank_in_every_third_step_is_named(tmp_path: Path, steps: int, is_found: bool) -> None:
-    """60 ms in 13 steps: 20 ms on average; four standard errors, with the surcharge for few steps, are 20.9 ms. By chance,
+    """60 ms in 13 steps: 20 ms on average; four standard errors, and more for few steps, are 20.9 ms. By chance,
     all 13 would be those of one rank of two in 1 of 2^12 = 4,096 runs; all 12 in 1 of 2,048.
     """
     seen = iter(range(10 * (steps + 2)))
