@@ -7,7 +7,7 @@ is at least SIGNIFICANT times its standard error, and more in few steps.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
@@ -232,7 +232,7 @@ def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: flo
 
 
 def _times_ns(
-    sampled: _Sampled, steps: Ints, lines_of: Callable[[Sequence[Site]], frozenset[_Named]]
+    sampled: _Sampled, steps: Ints, lines_of: Callable[[Sequence[Site]], Collection[_Named]]
 ) -> Mapping[Line, Floats]:
     """Sum the time of each line in each of the steps, without stalls for communication."""
     samples, main = sampled.samples, sampled.rank.thread("main")
@@ -260,17 +260,19 @@ def _times_ns(
     return times
 
 
-def _line(stack: Sequence[Site]) -> frozenset[_Named]:
+def _line(stack: Sequence[Site]) -> tuple[_Named, ...]:
     """The innermost line of the training's own code; none in communication, or without frames."""
     frames = _frames(stack)
     at = next((number for number, frame in enumerate(frames) if frame.is_training), 0)
-    return frozenset({_named(stack, at)} if frames else ())
+    return (_named(stack, at),) if frames else ()
 
 
-def _calls(stack: Sequence[Site]) -> frozenset[_Named]:
-    """Every line of the training's own code at which another function was called; none in communication."""
+def _calls(stack: Sequence[Site]) -> Collection[_Named]:
+    """Every line of the training's own code at which another function was called, the innermost first, which is named
+    of lines with the same time; none in communication.
+    """
     frames = _frames(stack)
-    return frozenset(_named(stack, at) for at, frame in enumerate(frames) if at and frame.is_training)
+    return dict.fromkeys(_named(stack, at) for at, frame in enumerate(frames) if at and frame.is_training)
 
 
 def _frames(stack: Sequence[Site]) -> tuple[Frame, ...]:
