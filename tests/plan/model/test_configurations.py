@@ -151,7 +151,14 @@ def test_models_with_other_matrices_are_refused_with_the_known_types(kind: str) 
         shape_of_config({"model_type": kind}, source="config.json", sequence=256)
 
 
-@pytest.mark.parametrize(("kind", "meant"), [("qwen3moe", "did you mean 'qwen3_moe'"), ("mamba2", "the known types")])
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        ("qwen3moe", "did you mean 'qwen3_moe'"),
+        ("mamba2", "the known types"),
+        *[(other, "the known types") for other in ("gpt_oss", "llama4", "gemma3", "qwen3_next")],
+    ],
+)
 def test_only_a_near_type_is_meant(kind: str, meant: str) -> None:
     with pytest.raises(UsageError, match=f"is not known; {meant}"):
         shape_of_config({"model_type": kind}, source="config.json", sequence=256)

@@ -4,6 +4,7 @@ Attention in windows costs less than the formula counts. Multi-latent attention,
 other matrices. Such models are refused.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -12,6 +13,9 @@ from typing import Any
 from traincope.errors import UsageError
 from traincope.plan.model.transformer import Experts, Transformer
 
+NEAR = 0.8
+"""Similarity from which a type may be a misspelt one. Another number is another architecture: Llama 4 is not Llama."""
+DIGITS = re.compile(r"\d+")
 GIVE_SHAPES = "or give its shapes in a .toml file"
 
 
@@ -120,8 +124,9 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
     name = config.get("model_type")
     kind = KINDS.get(str(name))
     if kind is None:
-        near = get_close_matches(str(name), KINDS, n=1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
+        close = get_close_matches(str(name), KINDS, cutoff=NEAR)
+        near = next((kind for kind in close if DIGITS.findall(kind) == DIGITS.findall(str(name))), None)
+        meant = "" if near is None else f"did you mean {near!r}? "
         raise UsageError(
             f"{source}: model_type {name!r} is not known; {meant}the known types are {', '.join(KINDS)}; {GIVE_SHAPES}"
         )
