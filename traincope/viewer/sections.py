@@ -11,7 +11,7 @@ from traincope.report.schema import Document
 from traincope.report.sections.section import Drawing, Findings, Lines, Part, Section, Table, Words
 from traincope.report.sections.source import Source
 from traincope.report.sections.values import plain
-from traincope.viewer.components import absent, article, section, table
+from traincope.viewer.components import absent, article, linked, section, table
 from traincope.viewer.components import plain as printed
 from traincope.viewer.numbers import words
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -44,7 +44,7 @@ def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]]) 
             yield table(part.heads, rows, left=part.left)
         case Drawing():
             yield html.P(printed(part.caption), className="note")
-            yield asked.graph(DRAWN[part.figure](part.of))
+            yield asked.graph(DRAWN[part.figure](part.of), id=linked(part.links) if part.links else None)
         case Lines() if part.lines:
             yield html.Ul([html.Li(words(asked.document, line)) for line in part.lines])
         case Lines():

@@ -12,7 +12,7 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.persistence import FEW_STEPS
 from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, Phase
 from traincope.report.document.document import to_document
-from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns, sampled
+from traincope.report.sections.counted_steps import counted_steps, mean_step_ns, sampled
 
 MS = 1_000_000
 EARLY = FIRST_BLOCKS * BLOCK_STEPS

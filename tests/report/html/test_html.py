@@ -160,7 +160,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "communication": "No complete step was recorded.",
         "critical-path": "Unknown: no step was completed by all ranks.",
         "pipeline": "No pipeline actions were recorded.",
-        "ranks": "No complete step was recorded.",
+        "ranks": "No complete step was recorded, so ranks cannot be compared.",
         "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
         "memory": "No memory was recorded: the memory probe was off, or no step was completed.",

@@ -13,7 +13,7 @@ from traincope.explanations import explanations
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.schedule import TimedAction, Timetable
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Fault, OpenRecord
+from traincope.report.schema import Document, Fault, OpenRecord, plain
 from traincope.report.text.text import render, render_document
 
 REPORT = """\
@@ -519,9 +519,10 @@ def test_ranks_with_the_most_straggler_wait_are_shown_among_many() -> None:
         for rank in range(64)
     )
     late = replace(few.stragglers, named=(replace(straggler, rank=40),), ranks=waits)
+    large["stragglers"] = plain(late)
     section = shown(large, replace(few, stragglers=late)).partition("RANKS")[2].partition("\n\n")[0].splitlines()
-    assert section[0] == "  16 of 64 ranks, those with the most straggler wait; means per step"
-    assert [int(line.split()[0]) for line in section[2:]] == [*range(15), 40]
+    assert section[:2] == ["  means per step", "    16 of 64 ranks, those with the most straggler wait"]
+    assert [int(line.split()[0]) for line in section[3:]] == [*range(15), 40]
     assert section[-1].endswith("10.00  straggler")
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from traincope.palette import GOOD, SEVERE, colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.schema import Document, Ledger
+from traincope.report.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.sections.section import Item
 from traincope.report.sections.values import plain
 from traincope.report.sections.verdict import NOTHING, item
-from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.text import facts
 from traincope.units import count, milliseconds, share
 

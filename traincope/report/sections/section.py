@@ -72,6 +72,8 @@ class Drawing:
     figure: str
     of: object
     caption: str
+    links: str = ""
+    """Kind of mark that the viewer turns into links to its timeline; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

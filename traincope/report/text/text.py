@@ -16,6 +16,7 @@ from traincope.report.schema import Document, Ledger
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.memory import memory
+from traincope.report.sections.ranks import ranks
 from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
@@ -26,7 +27,6 @@ from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.kernels import gpus, kernels
 from traincope.report.text.sections.loss_table import largest, losses
 from traincope.report.text.sections.pipeline import pipeline
-from traincope.report.text.sections.ranks import ranks
 from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
@@ -103,7 +103,7 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
         yield pipeline(analysis.bubble, ledger=ledger, clocks=analysis.timeline.clocks)
     if analysis.comm:
         yield communication(analysis.comm, ledger=ledger, clocks=analysis.timeline.clocks)
-    yield ranks(ledger, analysis.stragglers)
+    yield on_console(ranks(source), document)
     windows = [window for window in analysis.sampled_windows if not window.early]
     if windows:
         yield sampled_stacks(windows)

@@ -12,7 +12,6 @@ from traincope.report.html.sections.kernels import kernels
 from traincope.report.html.sections.ledger import ledger
 from traincope.report.html.sections.logged import logged
 from traincope.report.html.sections.pipeline import pipeline
-from traincope.report.html.sections.ranks import ranks
 from traincope.report.html.sections.recording import recording
 from traincope.report.html.sections.reliability import reliability
 from traincope.report.html.sections.slowdown import slowdown
@@ -21,6 +20,7 @@ from traincope.report.sections import section as data
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.memory import memory
+from traincope.report.sections.ranks import ranks
 from traincope.report.sections.source import Source as Results
 from traincope.report.sections.verdict import verdict
 
@@ -41,7 +41,7 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     communication,
     _of(critical_path),
     pipeline,
-    ranks,
+    _of(ranks),
     slowdown,
     faults,
     _of(memory),

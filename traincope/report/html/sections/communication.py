@@ -13,9 +13,9 @@ from traincope.report.html.plots import plot
 from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
 from traincope.report.html.values import swatch
+from traincope.report.sections.counted_steps import sampled
 from traincope.report.sections.forms import across_hosts
 from traincope.report.text.sections.communication import notes as operation_notes
-from traincope.report.text.sections.counted_steps import sampled
 
 TITLE = "Communication"
 HEADS = ("axis", "operation", "count", "bytes", "transfer ms", "wait ms", "exposed ms", "bus GB/s")

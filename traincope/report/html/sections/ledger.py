@@ -16,9 +16,9 @@ from traincope.report.html.section import Section, notes, table
 from traincope.report.html.source import Source
 from traincope.report.html.values import swatch
 from traincope.report.schema import Cost, Ledger, Loss
+from traincope.report.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.sections.section import Path
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
-from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.sections.loss_table import SCOPES, cause, heads, largest, lead, price_head
 from traincope.report.text.sections.utilization import evidence
 from traincope.report.text.sections.waterfall import notes as ledger_notes

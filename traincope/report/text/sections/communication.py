@@ -9,8 +9,8 @@ from traincope.analysis import AxisOperation, MessageImbalance
 from traincope.analysis.communication.contention import Contention
 from traincope.lines import indented, table, text
 from traincope.report.schema import Ledger
+from traincope.report.sections.counted_steps import sampled
 from traincope.report.sections.forms import across_hosts
-from traincope.report.text.sections.counted_steps import sampled
 from traincope.timeline import RankClock
 from traincope.units import gigabytes_per_second, milliseconds, numbers, size
 

@@ -8,8 +8,8 @@ from rich.text import Text
 from traincope.analysis import Bubble
 from traincope.lines import indented, table, text
 from traincope.report.schema import Ledger
+from traincope.report.sections.counted_steps import sampled
 from traincope.report.sections.forms import across_hosts
-from traincope.report.text.sections.counted_steps import sampled
 from traincope.report.text.timetable import Drawing, recorded
 from traincope.timeline import RankClock
 from traincope.units import count, share

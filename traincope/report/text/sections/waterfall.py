@@ -15,8 +15,8 @@ from traincope.lines import indented, text
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cause, Cost, Ledger, TermCauses
+from traincope.report.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.report.text.bars import bar
-from traincope.report.text.sections.counted_steps import counted_steps, mean_step_ns
 from traincope.timeline import LedgerClock
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
 
