@@ -57,7 +57,7 @@ def test_workers_that_run_are_summed_and_others_left_out(monkeypatch: pytest.Mon
 def test_the_time_of_workers_that_ended_stays_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     used = {1: WorkerUse(resident_bytes=1, cpu_ns=30), 2: WorkerUse(resident_bytes=1, cpu_ns=50)}
     monkeypatch.setattr(loader_workers, "use_of", used.get)
-    monkeypatch.setattr(loader_workers, "COST_SHARE", 0)
+    monkeypatch.setattr(loader_workers, "EARLY_COST_SHARE", 0)
     pool = Pool(1, 2)
     reader = LoaderWorkers([pool])
     assert reader.read() == WorkerUse(resident_bytes=2, cpu_ns=80)
@@ -77,11 +77,25 @@ def test_a_reading_that_waits_for_a_core_delays_the_next_one_by_its_cpu_time_onl
         return WorkerUse(resident_bytes=pid, cpu_ns=0)
 
     monkeypatch.setattr(loader_workers, "use_of", waits)
-    monkeypatch.setattr(loader_workers, "COST_SHARE", 1)
+    monkeypatch.setattr(loader_workers, "EARLY_COST_SHARE", 1)
     reader = LoaderWorkers([Pool(1)])
     assert reader.read() is not None
     sleep(0.2)  # its CPU time, of some microseconds, has passed; the second that it waited has not
     assert reader.read() is not None
+
+
+def test_the_first_readings_come_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(loader_workers, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(loader_workers, "thread_time_ns", iter(range(10_000)).__next__)  # 1 ns each
+    reader = LoaderWorkers([Pool(os.getpid())])
+    due = []
+    for at in range(0, 10_000, 50):
+        now[0] = at
+        if reader.read() is not None:
+            due.append(at)
+    early = loader_workers.EARLY_READINGS * 50
+    assert due == [*range(0, early + 1, 50), *range(early + 500, 10_000, 500)]
 
 
 def test_what_a_worker_keeps_is_seen_in_a_run(tmp_path: Path) -> None:

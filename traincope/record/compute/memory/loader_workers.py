@@ -11,6 +11,8 @@ from traincope.record.instrumentation.torch_private import loader_workers
 
 COST_SHARE = 500
 """A reading comes at the earliest after this many times the CPU time that the one before took."""
+EARLY_READINGS, EARLY_COST_SHARE = 64, 50
+"""The first readings come sooner: a growth of a short run needs as many."""
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -30,6 +32,7 @@ class LoaderWorkers:
         """`iterators`: those of DataLoaders that are in use."""
         self._iterators = iterators
         self._next_ns = 0
+        self._readings = 0
         self._cpu_ns: dict[int, int] = {}
         """Process id -> CPU time at the latest reading, of each worker that runs."""
         self._ended_ns = 0
@@ -46,9 +49,11 @@ class LoaderWorkers:
             if pid not in uses or uses[pid].cpu_ns < before_ns:  # another process may have its number by now
                 self._ended_ns += before_ns
         self._cpu_ns = {pid: use.cpu_ns for pid, use in uses.items()}
-        self._next_ns = monotonic_ns() + COST_SHARE * (thread_time_ns() - began_ns)
+        share = COST_SHARE if self._readings >= EARLY_READINGS else EARLY_COST_SHARE
+        self._next_ns = monotonic_ns() + share * (thread_time_ns() - began_ns)
         if not uses:
             return None
+        self._readings += 1
         return WorkerUse(
             resident_bytes=sum(use.resident_bytes for use in uses.values()),
             cpu_ns=self._ended_ns + sum(self._cpu_ns.values()),
