@@ -369,6 +369,33 @@ def test_uneven_stages_are_advised_to_move_layers() -> None:
     assert "Move layers away from stage 1, which computes longest" in finding.advice
 
 
+def test_a_slow_stage_comes_before_a_schedule_that_gains_less() -> None:
+    """The schedule's share is the larger one, but 16 microbatches would save less than stages with equal work."""
+    lengths = {("F", 0): 10, ("B", 0): 20, ("F", 1): 17, ("B", 1): 34}
+    finding = verdict(*Pipeline(orders=gpipe(2, 4), durations=lengths).ranks())[0]
+    assert finding.ranks == (1,)
+    assert "17.5 % schedule, 13.2 % imbalance" in finding.evidence
+    assert "Move layers away from stage 1" in finding.advice
+    even = {("F", s): 10 + s for s in (0, 1)} | {("B", s): 20 + 2 * s for s in (0, 1)}
+    assert "microbatches" in verdict(*Pipeline(orders=gpipe(2, 4), durations=even).ranks())[0].advice
+
+
+def test_a_slow_stage_that_recomputes_says_so() -> None:
+    class Recomputes(Pipeline):
+        def rows(self, rank: int) -> list[Row]:
+            begins = (
+                [start for at, start in self.starts.items() if (at.kind, at.stage) == ("B", 1)] if rank == 1 else []
+            )
+            return [*super().rows(rank), *(phase(Phase.RECOMPUTE, begin, begin + 17) for begin in begins)]
+
+    lengths = {("F", 0): 10, ("B", 0): 20, ("F", 1): 17, ("B", 1): 51}
+    finding = verdict(*Recomputes(orders=gpipe(2, 4), durations=lengths).ranks())[0]
+    assert finding.evidence.endswith(
+        "; stage 1 (rank 1) works 68 ns per microbatch, the other 30 ns; it recomputes activations for 22.5 % of its "
+        "steps, the others for 0.0 %"
+    )
+
+
 def test_the_slowest_of_a_ranks_stages_is_named() -> None:
     """Rank 0 has stages 0 and 2, and it is stage 2 that takes three times as long."""
     lengths = {(kind, s): ns * (3 if s == 2 else 1) for s in range(4) for kind, ns in (("F", 10), ("B", 20))}

@@ -82,9 +82,18 @@ def find_cause(ledger: Ledger, bubble: Bubble | None, roots: tuple[Root, ...]) -
 
 
 def idle_findings(
-    timeline: Timeline, bubble: Bubble | None, cause: Cause | None, prices: Prices, *, reported: bool
+    timeline: Timeline,
+    ledger: Ledger,
+    bubble: Bubble | None,
+    cause: Cause | None,
+    prices: Prices,
+    *,
+    reported: bool,
 ) -> Weighted:
-    """At most one finding. A cause that another finding has `reported` is not counted again."""
+    """At most one finding. A cause that another finding has `reported` is not counted again.
+
+    A slow stage is named where stages with equal work gain more than another schedule.
+    """
     if bubble is None:
         return
     parts = bubble.parts
@@ -97,12 +106,16 @@ def idle_findings(
     root = cause if largest == "jitter" and not reported else None
     if largest == "jitter" and root is None and parts["imbalance"] >= max(MIN_EXPLAINED * parts["jitter"], MIN_SHARE):
         largest = "imbalance"  # its cause is known
+    if largest == "schedule" and parts["imbalance"] >= MIN_SHARE and _slow_stage(bubble) is not None:
+        _, rescheduled = _another_schedule(bubble, parts["schedule"], prices)
+        largest = "imbalance" if (prices.balanced() or 0.0) > (rescheduled or 0.0) else largest
     slow = _slow_stage(bubble) if largest == "imbalance" else None
     finding = Finding(
         kind=FindingKind.PIPELINE_BUBBLE,
         ranks=root.ranks if root else slow.ranks if slow else (),
         confidence=_confidence(bubble),
-        evidence=_evidence(parts, bubble, cause, reported=reported) + ("" if slow is None else _works(slow, bubble)),
+        evidence=_evidence(parts, bubble, cause, reported=reported)
+        + ("" if slow is None else _works(slow, bubble) + _recomputes(slow, ledger)),
         advice="",
     )
     yield total, _advised(finding, largest, parts[largest], bubble, root, timeline, prices)
@@ -137,6 +150,23 @@ def _works(slow: StageBubble, bubble: Bubble) -> str:
     what = f"{numbers((slow.stage, *slow.others), 'stage')} ({numbers(slow.ranks, 'rank')})"
     works = "work" if slow.others else "works"
     return f"; {what} {works} {duration(slow.work_ns)} per microbatch, {others}{mean}"
+
+
+def _recomputes(slow: StageBubble, ledger: Ledger) -> str:
+    """What the slow stage recomputes and the others do not; empty if it is little."""
+    of, others = (
+        [rank for rank in ledger.ranks if (rank.rank in slow.ranks) is chosen and rank.total_wall_ns]
+        for chosen in (True, False)
+    )
+    if not of or not others:
+        return ""
+    more, less = (
+        sum(rank.total("recompute") or 0 for rank in some) / sum(rank.total_wall_ns for rank in some)
+        for some in (of, others)
+    )
+    if more - less < MIN_SHARE:
+        return ""
+    return f"; it recomputes activations for {percent(more)} of its steps, the others for {percent(less)}"
 
 
 def _layout(bubble: Bubble) -> str:

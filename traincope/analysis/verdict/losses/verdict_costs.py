@@ -154,7 +154,7 @@ def cost_findings(
     }
     weighted = [
         *rank_findings,
-        *idle_findings(timeline, bubble, cause, prices, reported=cause is not None and cause.term in reported),
+        *idle_findings(timeline, ledger, bubble, cause, prices, reported=cause is not None and cause.term in reported),
         *host_findings(shortages),
         *without_blame(
             exposed_findings(
