@@ -394,6 +394,7 @@ def test_a_slow_stage_that_recomputes_says_so() -> None:
         "; stage 1 (rank 1) works 68 ns per microbatch, the other 30 ns; it recomputes activations for 22.5 % of its "
         "steps, the others for 0.0 %"
     )
+    assert finding.advice.startswith("Recompute less on stage 1, which computes longest, or move layers away from it")
 
 
 def test_the_slowest_of_a_ranks_stages_is_named() -> None:

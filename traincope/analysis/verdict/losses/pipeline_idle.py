@@ -20,7 +20,7 @@ AGREES = 0.03
 MIN_EXPLAINED = 0.5
 """Share of jitter that a cause must explain to be named. Also the share of the largest root that another root needs."""
 
-SLOWER = 1.5
+SLOWER = 1.25
 """A stage whose ranks are named works this many times as long as the others."""
 
 MORE = "Use more microbatches, or a schedule with a smaller bubble."
@@ -108,7 +108,8 @@ def idle_findings(
         largest = "imbalance"  # its cause is known
     if largest == "schedule" and parts["imbalance"] >= MIN_SHARE and _slow_stage(bubble) is not None:
         _, rescheduled = _another_schedule(bubble, parts["schedule"], prices)
-        largest = "imbalance" if (prices.balanced() or 0.0) > (rescheduled or 0.0) else largest
+        _, even = _evened(bubble, ledger, prices, share=0.0)
+        largest = "imbalance" if even.ratio > (rescheduled or 0.0) else largest
     slow = _slow_stage(bubble) if largest == "imbalance" else None
     finding = Finding(
         kind=FindingKind.PIPELINE_BUBBLE,
@@ -118,7 +119,7 @@ def idle_findings(
         + ("" if slow is None else _works(slow, bubble) + _recomputes(slow, ledger)),
         advice="",
     )
-    yield total, _advised(finding, largest, parts[largest], bubble, root, timeline, prices)
+    yield total, _advised(finding, largest, parts[largest], bubble, root, timeline, ledger, prices)
 
 
 def _evidence(parts: dict[str, float], bubble: Bubble, cause: Cause | None, *, reported: bool) -> str:
@@ -153,20 +154,26 @@ def _works(slow: StageBubble, bubble: Bubble) -> str:
 
 
 def _recomputes(slow: StageBubble, ledger: Ledger) -> str:
-    """What the slow stage recomputes and the others do not; empty if it is little."""
+    shares = _recomputed(slow, ledger)
+    if shares is None:
+        return ""
+    more, less = map(percent, shares)
+    return f"; it recomputes activations for {more} of its steps, the others for {less}"
+
+
+def _recomputed(slow: StageBubble, ledger: Ledger) -> tuple[float, float] | None:
+    """Shares of step time in which the slow stage and the others recompute; None if it hardly does so more."""
     of, others = (
         [rank for rank in ledger.ranks if (rank.rank in slow.ranks) is chosen and rank.total_wall_ns]
         for chosen in (True, False)
     )
     if not of or not others:
-        return ""
+        return None
     more, less = (
         sum(rank.total("recompute") or 0 for rank in some) / sum(rank.total_wall_ns for rank in some)
         for some in (of, others)
     )
-    if more - less < MIN_SHARE:
-        return ""
-    return f"; it recomputes activations for {percent(more)} of its steps, the others for {percent(less)}"
+    return (more, less) if more - less >= MIN_SHARE else None
 
 
 def _layout(bubble: Bubble) -> str:
@@ -188,6 +195,7 @@ def _advised(
     bubble: Bubble,
     root: Cause | None,
     timeline: Timeline,
+    ledger: Ledger,
     prices: Prices,
 ) -> Finding:
     if root is not None:
@@ -196,10 +204,8 @@ def _advised(
         removed = Factors({(rank, root.term): 0.0 for rank in root.ranks})
         return priced(replace(finding, advice=advice), prices.gain(removed, share=root.peer_share))
     if largest == "imbalance":
-        slow = max(bubble.stages, key=lambda stage: -stage.imbalance_ns).slowest
-        balanced = prices.balanced()
-        gain = Gain(ratio=share if balanced is None else balanced)
-        return priced(replace(finding, advice=f"Move layers away from stage {slow}, which computes longest"), gain)
+        advice, gain = _evened(bubble, ledger, prices, share=share)
+        return priced(replace(finding, advice=advice), gain)
     if largest == "jitter":
         return replace(
             finding,
@@ -210,6 +216,19 @@ def _advised(
         )
     advice, ratio = _another_schedule(bubble, share, prices)
     return replace(finding, advice=advice, estimated_gain_ratio=ratio)
+
+
+def _evened(bubble: Bubble, ledger: Ledger, prices: Prices, *, share: float) -> tuple[str, Gain]:
+    """Advice that makes the stages equal, with its gain: `share` where the records do not show it."""
+    stage = max(bubble.stages, key=lambda stage: -stage.imbalance_ns)
+    balanced = prices.balanced()
+    even = Gain(ratio=share if balanced is None else balanced)
+    if _recomputed(stage, ledger) is None:
+        return f"Move layers away from stage {stage.slowest}, which computes longest", even
+    removed = Factors({(rank, "recompute"): 0.0 for rank in stage.ranks})
+    less = prices.gain(removed, share=even.ratio, at_most=True)
+    advice = f"Recompute less on stage {stage.slowest}, which computes longest, or move layers away from it"
+    return advice, less if less.ratio > even.ratio else even
 
 
 def _another_schedule(bubble: Bubble, share: float, prices: Prices) -> tuple[str, float | None]:
