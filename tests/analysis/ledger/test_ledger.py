@@ -90,6 +90,11 @@ def test_evaluation_is_not_part_of_a_step() -> None:
     assert ledger.ranks[0].wall_ns.tolist() == [100, 50, 10]
     assert (ledger.total("unattributed"), ledger.total("evaluation")) == (60, None)
     assert (ledger.evaluation_ns, ledger.evaluation_ratio) == (40, 0.2)
+    loaded = phase(Phase.DATA_WAIT, -1_000, -900)
+    after_start = analyze(timeline(rank(0, loaded, *steps[:2], inside, between, steps[2]))).ledger
+    assert after_start.evaluation_ratio == 0.2
+    first = phase(Phase.EVALUATION, -200, -100)
+    assert analyze(timeline(rank(0, loaded, first, *steps))).ledger.evaluation_ratio == 0.25
 
 
 def test_collectives_in_an_evaluation_do_not_count() -> None:

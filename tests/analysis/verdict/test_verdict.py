@@ -63,7 +63,7 @@ def test_only_large_evaluations_are_findings_and_do_not_dilute_losses() -> None:
         ("gc", 0.12),
         ("evaluation", pytest.approx(1 / 6)),
     ]
-    assert findings[1].evidence == "evaluation takes 16.7 % of the run, outside the steps"
+    assert findings[1].evidence == "evaluation takes 16.7 % of the run after its start-up, outside the steps"
     assert findings[1].advice.endswith(": this saves at most 16.7 % of the run.")
     short = verdict(rank(0, *busy_step, phase(Phase.EVALUATION, 60, 71)))
     assert [finding.kind for finding in short] == ["healthy"]

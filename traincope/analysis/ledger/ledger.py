@@ -58,8 +58,8 @@ class RankLedger:
     """Terms that light steps have too."""
     evaluation_ns: int = 0
     """Evaluation in steps, between them and after them."""
-    recorded_ns: int = 0
-    """From the rank's first record to its last instant."""
+    trained_ns: int = 0
+    """From the rank's first step or evaluation to its last instant: a start-up has none."""
 
     @property
     def ambiguous_waits_ns(self) -> Ints:
@@ -146,9 +146,9 @@ class Ledger:
 
     @property
     def evaluation_ratio(self) -> float:
-        """Evaluation's share of the time that the ranks recorded."""
-        recorded = sum(rank.recorded_ns for rank in self.ranks)
-        return self.evaluation_ns / recorded if recorded else 0.0
+        """Evaluation's share of the ranks' time after their start-up."""
+        trained = sum(rank.trained_ns for rank in self.ranks)
+        return self.evaluation_ns / trained if trained else 0.0
 
     def total(self, term: str) -> int | None:
         """Sum a term over ranks and counted steps, in ns; None if no rank measures it."""
@@ -257,6 +257,8 @@ def rank_ledger(
         bubble = _bubble_terms(numbers, _by_step(slices, np.flatnonzero(pool), len(numbers)), idle)
         sending = exposed_transfer(PIPELINE_AXIS)
         terms |= bubble | {sending: bubble[sending] + terms.get(sending, 0)}
+    evaluates = slices.code == HOST_TERMS.index(EVALUATION)
+    evaluations_ns = slices.start_ns[evaluates][:1].tolist()
     return RankLedger(
         rank=rank.rank,
         numbers=numbers,
@@ -270,8 +272,8 @@ def rank_ledger(
         light=np.isin(numbers, list(excluded.light)),
         detailed=~np.isin(numbers, list(excluded.unwatched | excluded.dropped)),
         every_step=() if rank.on_device else EVERY_STEP,
-        evaluation_ns=int(slices.duration_ns[slices.code == HOST_TERMS.index(EVALUATION)].sum()),
-        recorded_ns=rank.last_ns - int(rank.main["start_ns"].min(initial=rank.last_ns)),
+        evaluation_ns=int(slices.duration_ns[evaluates].sum()),
+        trained_ns=rank.last_ns - min([*(step.start_ns for step in rank.steps[:1]), *evaluations_ns, rank.last_ns]),
     )
 
 

@@ -97,7 +97,7 @@ class Ledger(TypedDict):
     evaluation_ns: int
     """Evaluation of all ranks in the whole run; in no term and no wall time."""
     evaluation_ratio: float
-    """Evaluation as a share of the recorded time."""
+    """Evaluation as a share of the time from the first step or evaluation on."""
     device_stalls: Annotated[Any, list[DeviceStall] | None]
     """Stalls of the GPUs' compute streams for communication, the longest first. The terms are measured on the host,
     which queues work ahead of the GPUs. null: no computation on a GPU, or the GPUs' clocks measured the terms.

@@ -394,7 +394,7 @@ def _evaluation(ledger: Ledger) -> Weighted:
             Finding(
                 kind=FindingKind.EVALUATION,
                 confidence=MEDIUM,
-                evidence=f"evaluation takes {percent(share)} of the run, outside the steps",
+                evidence=f"evaluation takes {percent(share)} of the run after its start-up, outside the steps",
                 advice=(
                     "Evaluate less often, on fewer batches, or on other ranks: this saves at most "
                     f"{percent(share)} of the run."
