@@ -543,4 +543,4 @@ def test_evaluation_is_printed_as_time_outside_the_steps() -> None:
     evaluated = document()
     assert evaluated["ledger"] is not None
     evaluated["ledger"].update(evaluation_ns=2 * 12_300 * MS, evaluation_ratio=0.045)
-    assert "    evaluation: 12.3 s per rank, outside the steps (4.5 % of the time after start-up)\n" in shown(evaluated)
+    assert "    evaluation, outside the steps: 12.3 s per rank, 4.5 % since the first step\n" in shown(evaluated)

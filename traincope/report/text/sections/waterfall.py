@@ -176,7 +176,7 @@ def notes(ledger: Ledger, analysis: Analysis) -> Iterator[Text]:
     """Lines below the waterfall: evaluation, stalls of GPUs, terms that are not measured, ambiguous waits."""
     if ledger["evaluation_ns"]:
         per_rank, of_run = duration(ledger["evaluation_ns"] / len(ledger["ranks"])), share(ledger["evaluation_ratio"])
-        yield text(f"evaluation: {per_rank} per rank, outside the steps ({of_run} of the time after start-up)")
+        yield text(f"evaluation, outside the steps: {per_rank} per rank, {of_run} since the first step")
     if analysis.device_stalls is not None:
         yield text(on_device(analysis.device_stalls, rank_steps=ledger["rank_steps"], reason=analysis.why_on_host))
     if analysis.host_hidden_waits:
