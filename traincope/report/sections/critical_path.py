@@ -34,8 +34,8 @@ PER_STEP = ("share", "ms per step")
 def critical_path(source: Source) -> Section:
     path = source.analysis.critical_path
     if path is None or not path.num_steps:
-        why = "no step was completed by all ranks" if path is None or path.reason is None else path.reason
-        return Section(name=NAME, title=TITLE, missing=f"Unknown: {why}.")
+        why = None if path is None else path.reason
+        return Section(name=NAME, title=TITLE, missing=f"Unknown: {why or _why_none(source)}.")
     step = path.median_step.number
     return Section(
         name=NAME,
@@ -60,6 +60,12 @@ def critical_path(source: Source) -> Section:
         ),
         links=(Link(f"step {step} on the timeline", page="timeline", step=step),),
     )
+
+
+def _why_none(source: Source) -> str:
+    if source.document["run"]["imported"]:
+        return "the imported traces have no marks of steps, or the error of their clocks is unknown"
+    return "no step was completed by all ranks"
 
 
 def _drawn(path: CriticalPath) -> Part:
