@@ -14,15 +14,16 @@ from traincope.report.document.costs import shows_costs, with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.memory import memory
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
 from traincope.report.text.sections.communication import communication
 from traincope.report.text.sections.energy import energy
-from traincope.report.text.sections.experts import experts
 from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.kernels import gpus, kernels
 from traincope.report.text.sections.loss_table import largest, losses
@@ -30,7 +31,6 @@ from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
-from traincope.report.text.sections.slowdown import slowdown
 from traincope.report.text.sections.utilization import utilization
 from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import CURRENCY, count, duration
@@ -94,7 +94,7 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
     if analysis.energy.joules_per_step is not None:
         yield energy(analysis.energy)
     if analysis.experts is not None:
-        yield experts(analysis.experts)
+        yield on_console(experts(source), document)
     if analysis.goodput is not None:
         yield on_console(goodput(source), document)
     if analysis.critical_path is not None:
@@ -108,7 +108,7 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
     if windows:
         yield sampled_stacks(windows)
     if analysis.slowdown is not None:
-        yield slowdown(analysis.slowdown)
+        yield on_console(slowdown(source), document)
 
 
 def _head(document: Document) -> Iterator[RenderableType]:

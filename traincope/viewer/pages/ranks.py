@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dash import html
 from dash.development.base_component import Component
 
-from traincope.figures.efficiency.experts import expert_load
+from traincope.report.sections.experts import experts
 from traincope.report.sections.ranks import ranks
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
@@ -23,7 +23,7 @@ def render(asked: Asked) -> Sequence[Component]:
     if missing:
         shown.append(absent(f"No records from {numbers(missing, 'rank')}. No figure includes them."))
     if analysis.experts is not None:
-        shown.append(section("Experts", asked.graph(expert_load(analysis.experts))))
+        shown.append(part(experts(asked.source), asked))
     return [*shown, section("Clocks", _clocks(asked), note="times of two ranks compare only within these bounds")]
 
 
