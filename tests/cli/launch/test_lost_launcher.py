@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.launch.test_child import heed
 from tests.cli.launch.test_restarts import CONFIG
 from tests.live.processes import until
 from traincope.cli.main import INTERRUPTED
@@ -28,6 +29,7 @@ def started(directory: Path, *words: str, session: bool = False) -> "subprocess.
         stderr=subprocess.PIPE,
         env=os.environ,
         start_new_session=session,
+        preexec_fn=heed,
     )
 
 
