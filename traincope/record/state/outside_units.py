@@ -26,6 +26,8 @@ MAX_READ = 8
 VALUES = 16
 """Values that are read of each, spread over all of its elements."""
 DEVICES = ("cpu", "cuda")
+MAX_LOOKS = 8
+"""Optimizers that are looked at: trainings may make one per parameter, or per step."""
 SUMS = 4
 """Sums of these values, each with its own signs: their differences have the size of those of the values."""
 
@@ -55,6 +57,7 @@ class OutsideUnits:
         self._signs: Any = None
         """Tensor of shape (SUMS, number of values), the same on all ranks."""
         self._steps_to_next = 1
+        self._num_looks = 0
         self._under_way: deque[tuple[int, HostCopy]] = deque()
         """Step and values, in order. They are written once they have arrived."""
         self._look, self._take_values = guard(self._look_at), guard(self._take)
@@ -77,7 +80,10 @@ class OutsideUnits:
     def _look_at(self, optimizer: Any) -> None:
         """Note what is in no unit, before the optimizer's first step. Only one optimizer is watched."""
         assert self._recorder is not None
-        units = None if self._read else _units(self._phases.modules)
+        if self._read or self._num_looks >= MAX_LOOKS or is_capturing() or has_dispatch_mode():
+            return
+        self._num_looks += 1
+        units = _units(self._phases.modules)
         if units is None or len(units.ranks) < 2:
             return
         trained = {id(each): each for group in optimizer.param_groups for each in group["params"]}
@@ -131,7 +137,9 @@ class OutsideUnits:
 
         if self._signs is None:
             signs = np.random.default_rng(0).choice((-1.0, 1.0), (SUMS, len(values)))
-            self._signs = torch.from_numpy(signs).to(values.device)
+            self._signs = torch.from_numpy(signs)
+            if values.device.type == "cuda":  # a copy of memory that is not pinned waits for the stream
+                self._signs = self._signs.pin_memory().to(values.device, non_blocking=True)
         return (self._signs * values).sum(dim=1)
 
     def _write_arrived(self) -> None:
@@ -170,6 +178,7 @@ def _values(parameter: Any) -> Any:
     is_plain: Sequence[bool] = (
         type(local) is torch.Tensor,
         local.layout is torch.strided,
+        not local.is_complex(),
         local.device.type in DEVICES,
     )
     if not all(is_plain) or not local.numel() or not is_dense(local):
