@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import traincope
 from tests.distributed.ranks.pool import Pool
 from traincope.analysis import Finding
+from traincope.analysis.faults.anomalies.outside_units import outside_units
 
 STEPS, WIDTH, WORDS = 24, 8, 12
 DRIFTS = ("fsdp", "fsdp1", "ddp", "accumulates")
@@ -125,6 +126,7 @@ def test_parameters_in_no_unit_drift_apart(two_ranks: Pool, tmp_path: Path, case
     )
     assert "equal on 2 ranks" in finding.evidence
     assert ("fully_shard(model)" in finding.advice) is (unit == "FSDP")
+    assert outside_units(traincope.open_run(tmp_path), ()) is None  # nothing shows what the ranks exchange
 
 
 @pytest.mark.parametrize("case", HEALTHY)

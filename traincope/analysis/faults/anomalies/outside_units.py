@@ -58,15 +58,12 @@ def outside_units(timeline: Timeline, calls: Sequence[RankCalls]) -> OutsideUnit
     ranks = {rank.rank: rank for rank in timeline.ranks}
     for seen in _replicas(timeline):
         found = _drift(list(seen.values()))
+        known = {call.rank: call for call in calls if call.messages}
         if found is not None and all(
-            _is_judged(ranks[call.rank], call, found, each) for call, each in _known(calls, seen)
+            rank in known and _is_judged(ranks[rank], known[rank], found, each) for rank, each in seen.items()
         ):
             return found
     return None
-
-
-def _known(calls: Sequence[RankCalls], seen: dict[int, _Seen]) -> list[tuple[RankCalls, _Seen]]:
-    return [(call, seen[call.rank]) for call in calls if call.rank in seen]
 
 
 def _replicas(timeline: Timeline) -> Iterator[dict[int, _Seen]]:
