@@ -8,7 +8,7 @@ import pytest
 
 from traincope.record.session.identity import this_host
 from traincope.startup.notes import ChildEnd, StartedRank, read_notes
-from traincope.startup.rank_exits import end_of_all, failed_exits, has_silent_rank
+from traincope.startup.rank_exits import end_of_all, failed_exits, failed_first, has_silent_rank
 from traincope.store.job.launcher import LauncherNote
 
 BEGAN_NS = 1_000
@@ -70,9 +70,26 @@ def test_a_rank_that_failed_before_it_recorded_is_found_by_its_start(tmp_path: P
     )
 
 
+def test_a_rank_that_its_launcher_kills_in_the_end_is_not_the_cause(tmp_path: Path) -> None:
+    """torchrun kills rank 0 30 s after its SIGTERM: its handler does not run while it waits for the others."""
+    for number in range(2):
+        add_rank(tmp_path, number, pid=10 + number)
+    late = 2_000 + 30_000_000_000
+    ends = [end(11, 1, at=2_000), end(10, -9, at=late)]
+    assert failed_exits(tmp_path, ends=ends, since_wall_ns=BEGAN_NS) == (
+        note(1, 1, at=2_000, first=True),
+        note(0, -9, at=late),
+    )
+    first = failed_first([started(0, pid=10, joins=True), started(1, pid=11)], ends)
+    assert first == (started(1, pid=11), ends[0])
+    assert failed_first([started(0, pid=10)], [end(10, -15, at=late)]) is None
+
+
 def test_the_notes_have_the_start_of_each_rank(tmp_path: Path) -> None:
     host = f"{HERE.name} {HERE.boot_id}"
-    (tmp_path / "notes").write_text(f"rank 10 0 1500 {host}\nrank 11 1 1500 {host}\njoins 10\nrank 12\n")
+    (tmp_path / "notes").write_text(
+        f"rank 10 0 1500 {host}\nrank 11 1 1500 {host}\njoins 10 {host}\njoins 11 another\nrank 12\n"
+    )
     joined, other = read_notes(tmp_path / "notes").started
     assert (joined, other) == (started(0, pid=10, joins=True), started(1, pid=11))
 

@@ -32,7 +32,7 @@ class Note(StrEnum):
     RANK = "rank"
     """The first process of a launcher's rank started; with process id, rank, time and host (`StartedRank`)."""
     JOINS = "joins"
-    """Such a process called `init_process_group` for the first time; with its id."""
+    """Such a process called `init_process_group` for the first time; with its id and host."""
     OWN_RUN = "own-run"
     """A script calls `traincope.run()` itself; with its run directory."""
     BELOW = "below"
@@ -119,7 +119,8 @@ def _started(notes: Sequence[tuple[Note, str]]) -> Iterator[StartedRank]:
         numbers, host = _numbers_and_host(what) if kind is Note.RANK else ((), None)
         if host is not None:
             pid, rank, began_wall_ns = numbers
-            yield StartedRank(pid=pid, rank=rank, began_wall_ns=began_wall_ns, host=host, joins=str(pid) in joining)
+            joins = f"{pid} {host.name} {host.boot_id}".strip() in joining
+            yield StartedRank(pid=pid, rank=rank, began_wall_ns=began_wall_ns, host=host, joins=joins)
 
 
 def _child_end(what: str) -> ChildEnd | None:

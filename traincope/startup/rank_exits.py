@@ -1,6 +1,7 @@
 """Ends of ranks, from the ends of processes: every rank recorded its process id."""
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def ends_of(started: Sequence[StartedRank], ends: Sequence[ChildEnd]) -> Iterato
         end = next((end for end in of_process if end.at_wall_ns >= each.began_wall_ns), None)
         if end is not None:
             yield each, end
+
+
+def failed_first(started: Sequence[StartedRank], ends: Sequence[ChildEnd]) -> tuple[StartedRank, ChildEnd] | None:
+    """Return the rank that is the likely cause of the others' ends, with its end; None if none failed by itself."""
+    failed = {
+        rank.rank: (rank, end) for rank, end in ends_of(started, ends) if end.exit_code not in (0, -signal.SIGTERM)
+    }
+    notes = sorted((_note(rank, end, attempt=0) for rank, (_, end) in failed.items()), key=_noticed)
+    return next((failed[note.rank] for note in culprit_first(notes) if note.rank is not None), None)
 
 
 def end_of_all(run: Path, *, exit_code: int, at_wall_ns: int) -> LauncherNote:

@@ -16,7 +16,7 @@ from shlex import quote
 from traincope.cli.launch.training import program
 from traincope.record.session.options import OFF_SWITCH
 from traincope.startup.notes import Note, Notes
-from traincope.startup.rank_exits import ends_of
+from traincope.startup.rank_exits import failed_first
 from traincope.store.layout import DEFAULT_ROOT
 from traincope.units import count, numbers, size
 
@@ -152,11 +152,10 @@ def _ended_at_start(process_notes: Notes) -> str:
     """Ranks of a launcher that ended by themselves before the first process group, and where the others stood; empty
     without.
     """
-    ended = [*ends_of(process_notes.started, process_notes.ends)]
-    by_themselves = [(rank, end) for rank, end in ended if end.exit_code and end.exit_code != -signal.SIGTERM]
-    if not by_themselves:
+    first = failed_first(process_notes.started, process_notes.ends)
+    if first is None:
         return ""
-    rank, end = min(by_themselves, key=lambda each: (each[1].exit_code >= 0, each[1].at_wall_ns))
+    rank, end = first
     how = f"was killed (signal {-end.exit_code})" if end.exit_code < 0 else f"exited with code {end.exit_code}"
     where = "in init_process_group" if rank.joins else "before it called init_process_group"
     waiting = sorted({each.rank for each in process_notes.started if each.joins and each.rank != rank.rank})

@@ -230,7 +230,7 @@ def _watch_process_groups(module: "ModuleType") -> None:
     @functools.wraps(original)
     def init_process_group(*args: "Any", **kwargs: "Any") -> "Any":
         if _is_first():
-            _note("joins", str(os.getpid()))
+            _note("joins", f"{os.getpid()} {_this_host()}")
         result = original(*args, **kwargs)
         _training.begin(has_group=True)
         return result

@@ -11,6 +11,8 @@ from traincope.store.layout import LAUNCHER_FILE, attempt_number
 from traincope.store.lines import parse
 
 SECOND_NS = 1_000_000_000
+LAUNCHER_KILLS_NS = 20 * SECOND_NS
+"""A SIGKILL this long after the first failure is the launcher's: torchrun sends it 30 s after its SIGTERM."""
 
 NOTES_VARIABLE = "TRAINCOPE_NOTES"
 """Environment variable with the path of the file of notes for the `traincope run` above a process. Writers never create
@@ -47,15 +49,19 @@ def culprit_first(notes: Sequence[LauncherNote]) -> tuple[LauncherNote, ...]:
 
     The cause is a killed rank, or otherwise the rank that failed first. The peers of a killed rank fail on the lost
     connection, and the launcher may notice them before the killed rank. SIGTERM mostly comes from the launcher itself,
-    and a lost connection can end in an abort, so neither counts as killed. Among ranks that failed in the same second
-    the one noticed first counts.
+    and a lost connection can end in an abort, so neither counts as killed. Neither does a SIGKILL long after the first
+    failure: it ends a rank that waits in native code, where its handler of SIGTERM does not run. Among ranks that
+    failed in the same second the one noticed first counts.
     """
-    ordered = sorted(notes, key=_suspicion)
+    since_ns = min((note.at_wall_ns for note in notes if note.exit_code != -signal.SIGTERM), default=0)
+    ordered = sorted(notes, key=lambda note: _suspicion(note, since_ns=since_ns))
     return tuple(replace(note, first=position == 0) for position, note in enumerate(ordered))
 
 
-def _suspicion(note: LauncherNote) -> tuple[bool, int]:
+def _suspicion(note: LauncherNote, *, since_ns: int) -> tuple[bool, int]:
     killed = note.exit_code < 0 and -note.exit_code not in (signal.SIGTERM, signal.SIGABRT)
+    if note.exit_code == -signal.SIGKILL and note.at_wall_ns - since_ns >= LAUNCHER_KILLS_NS:
+        killed = False
     return not killed, note.at_wall_ns // SECOND_NS
 
 
