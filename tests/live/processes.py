@@ -31,7 +31,7 @@ with traincope.run(sys.argv[1], budget=None) as run:
         run.step()
 """
 """Training that ends when a file exists."""
-DEADLINE_SECONDS = 100.0
+DEADLINE_SECONDS = 300.0
 
 
 def start_rank(

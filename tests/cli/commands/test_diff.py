@@ -92,7 +92,7 @@ def test_different_work_is_compared_by_shares_and_is_not_a_regression() -> None:
     ended = run("diff", str(SAMPLES / "demo"), str(SAMPLES / "demo-3d"))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "the runs do different work per step" in ended.stdout
-    assert "layout: mesh.tp  none -> 2" in ended.stdout
+    assert "layout: mesh.tp  - -> 2" in ended.stdout
 
 
 @pytest.mark.parametrize(

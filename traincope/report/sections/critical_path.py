@@ -44,11 +44,7 @@ def critical_path(source: Source) -> Section:
         f"{count(path.num_steps, 'step')}",
         parts=(
             _drawn(path),
-            Table(
-                caption="By term, shares of step time",
-                heads=("term", *PER_STEP, "most on ranks"),
-                rows=rows(_term(path, term) for term, ns in path.terms.items() if ns >= MIN_SHARE * path.wall_ns),
-            ),
+            *(_by_term(path, on=on) for on in (On.CONSOLE, On.SCREEN)),
             Lines(tuple(_limits(path))),
             Table(
                 caption="By rank and term, shares of step time",
@@ -73,6 +69,18 @@ def _drawn(path: CriticalPath) -> Part:
         return Lines((f"The path is not drawn: it has more than {MAX_SEGMENTS:,} segments.",))
     caption = f"Step {path.median_step.number}, the step of median length; a wait is replaced by the work it waited for"
     return Drawing(figure="path", of=path.median_step, caption=caption)
+
+
+def _by_term(path: CriticalPath, *, on: On) -> Table:
+    """A console leaves out small terms; a screen has all, and their sum."""
+    least_ns = MIN_SHARE * path.wall_ns if on is On.CONSOLE else 0
+    terms = rows(_term(path, term) for term, ns in path.terms.items() if ns >= least_ns)
+    return Table(
+        caption="By term, shares of step time",
+        heads=("term", *PER_STEP, "most on ranks"),
+        rows=terms if on is On.CONSOLE else (*terms, ("step", *_numbers("wall_ns"), "")),
+        on=on,
+    )
 
 
 def _term(path: CriticalPath, term: str) -> Iterator[Words]:
