@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 import traincope
 from tests.browser.browser import Visit, close, open_page
 from tests.report.example import analysis, without_steps
+from tests.report.places import value_at
 from tests.test_sample_runs import SAMPLES
 from traincope.analysis import Fault, FaultKind
 from traincope.analysis.context import Context
@@ -38,7 +39,7 @@ class Report:
 
 
 NUMBERS = """() => [...document.querySelectorAll("data[data-at]")].map((n) => ({
-  at: n.dataset.at.split(" "), per: n.dataset.per ?? null, as: n.dataset.as, value: n.value, text: n.textContent
+  at: n.dataset.at, per: n.dataset.per ?? null, as: n.dataset.as, value: n.value, text: n.textContent
 }))"""
 DRAWN = """() => [...document.querySelectorAll(".plot")].map((place) => [
   place.id, place.querySelectorAll("svg .trace, svg .hm, svg .trace.bars, svg .slice, svg image").length > 0
@@ -61,31 +62,14 @@ def drawn(loaded: Visit) -> Visit:
     return loaded
 
 
-def at(document: Any, pointer: str) -> float:
-    """The value at an RFC 6901 pointer of the page."""
-    for key in pointer.split("/")[1:]:
-        name = key.replace("%20", " ").replace("%25", "%").replace("~1", "/").replace("~0", "~")
-        document = document[int(name)] if isinstance(document, list) else document[name]
-    return float(document)
-
-
 def check_numbers(loaded: Visit, document: Any) -> int:
     """Check that every number on the page equals the document's, in its form; returns their count."""
     numbers = loaded.page.evaluate(NUMBERS)
     for number in numbers:
-        value = sum(at(document, pointer) for pointer in number["at"] if _known(document, pointer))
-        value = value / at(document, number["per"]) if number["per"] else value
+        value = value_at(document, number["at"], number["per"])
         assert float(number["value"]) == value, number
         assert number["text"] == FORMS[number["as"]](value), number
     return len(numbers)
-
-
-def _known(document: Any, pointer: str) -> bool:
-    try:
-        at(document, pointer)
-    except TypeError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Request, Route, expect
 from tests.browser import awkward
 from tests.browser.browser import Visit, drag
 from tests.browser.conftest import RUNS
+from tests.report.places import value_at
 from tests.viewer.library.reading import reread
 from traincope.analysis import diff
 from traincope.plan.search.question import Question
@@ -100,10 +101,7 @@ def test_every_page_loads_without_complaints_and_shows_the_reports_numbers(
         for number in loaded.page.eval_on_selector_all(
             "data", "all => all.map(o => ({...o.dataset, value: o.value, text: o.textContent}))"
         ):
-            document = document_of[number["of"]]
-            value = sum(at(document, place) for place in number["at"].split(" "))
-            if "per" in number:
-                value /= at(document, number["per"])
+            value = value_at(document_of[number["of"]], number["at"], number.get("per"))
             assert (float(number["value"]), number["text"]) == (value, FORMS[number["as"]](value))
             numbers[number["of"]] += 1
         assert loaded.page.evaluate(CUT_OFF) == [], slug
@@ -150,14 +148,6 @@ def _searched(asked: Question) -> Any:
 def searched(view: View) -> Any:
     """Output of `plan search` for the plan page of an address."""
     return _searched(question(typed(view)))
-
-
-def at(document: Any, pointer: str) -> float:
-    """The value at an RFC 6901 pointer."""
-    for key in pointer.split("/")[1:]:
-        name = key.replace("~1", "/").replace("~0", "~")
-        document = document[int(name)] if isinstance(document, list) else document[name]
-    return float(document)
 
 
 def test_names_of_a_hostile_run_are_shown_as_text(visit: Go, address: str) -> None:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from dash import html
 from dash.development.base_component import Component
 
+from tests.report.places import value_at
 from tests.viewer.library.reading import shelf
 from traincope.analysis import analyze
 from traincope.report.document.document import to_document, to_json
@@ -20,13 +20,6 @@ from traincope.viewer.view import View
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
 WITH_NUMBERS = {"verdict", "ledger", "pipeline", "communication", "critical-path", "ranks", "faults", "memory"}
-
-
-def at(document: Any, pointer: str) -> Any:
-    for key in pointer.split("/")[1:]:
-        name = unquote(key).replace("~1", "/").replace("~0", "~")
-        document = document[int(name)] if isinstance(document, list) else document[name]
-    return document
 
 
 def shown(part: object) -> Iterator[Any]:
@@ -52,9 +45,7 @@ def test_every_number_of_a_page_is_that_of_the_report(name: str, tmp_path: Path)
             place = number.to_plotly_json()["props"]
             if place["data-of"] != "report":
                 continue
-            value = sum(at(document, pointer) for pointer in place["data-at"].split(" "))
-            if (per := place.get("data-per")) is not None:
-                value = value / at(document, per)
+            value = value_at(document, place["data-at"], place.get("data-per"))
             assert place["value"] == repr(value), (page.slug, place["data-at"])
             assert place["children"] == FORMS[place["data-as"]](value), (page.slug, place["data-at"])
             seen.setdefault(place["data-at"], set()).add(page.slug)
