@@ -9,7 +9,11 @@ from tests.analysis.lockstep import lockstep
 from tests.report.example import analysis
 from tests.timeline.build import rank, step, timeline
 from traincope.analysis import Analysis, CriticalPath, analyze
+from traincope.analysis.critical_path import MAX_SEGMENTS
 from traincope.report.document.document import to_document
+from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.section import Drawing, Lines, On
+from traincope.report.sections.source import Source
 from traincope.report.text.text import render
 
 MS = 1_000_000
@@ -67,6 +71,17 @@ def test_uncertainties_are_printed_below_the_path() -> None:
         "1.00 ms per step of its transfers may be wait: the records cannot separate them "
         "the clocks of the hosts may differ by 40.0 us"
     )
+
+
+def test_only_screens_say_that_a_long_path_is_not_drawn() -> None:
+    path = late_ranks().critical_path
+    assert path is not None
+    long = replace(path, steps=tuple(replace(step, segments=step.segments * MAX_SEGMENTS) for step in path.steps))
+    assert "not drawn" not in " ".join(shown(long))
+    results = replace(analysis(), critical_path=long)
+    parts = critical_path(Source(analysis=results, document=to_document(results))).on_screens
+    assert Lines(("The path is not drawn: it has more than 2,000 segments.",), on=On.SCREEN) in parts
+    assert not any(isinstance(part, Drawing) for part in parts)
 
 
 def test_a_missing_path_has_its_reason() -> None:
