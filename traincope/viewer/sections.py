@@ -23,11 +23,11 @@ def page(slug: str, title: str, *makers: Callable[[Source], Section]) -> Page:
         slug=slug,
         title=title,
         needs=Needs.ANALYSIS,
-        render=lambda asked: [shown(make(asked.source), asked) for make in makers],
+        render=lambda asked: [rendered(make(asked.source), asked) for make in makers],
     )
 
 
-def shown(each: Section, asked: Asked, *, links: Sequence[Sequence[Component | str]] = ()) -> Component:
+def rendered(each: Section, asked: Asked, *, links: Sequence[Sequence[Component | str]] = ()) -> Component:
     """A section under its heading; an empty one is its reason alone. `links`: those of each of its findings."""
     if each.missing is not None:
         return absent(each.missing)

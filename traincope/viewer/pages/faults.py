@@ -18,7 +18,7 @@ from traincope.viewer.components import absent, section, table
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.hang_section import hang_section
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.sections import shown as part
+from traincope.viewer.sections import rendered
 
 MAX_ROWS = 200
 
@@ -37,7 +37,7 @@ def render(asked: Asked) -> Sequence[Component]:
         shown.append(absent("No fault, checkpoint, evaluation or event was recorded."))
     logbook = is_logbook(asked.document)
     if analysis.goodput is not None or not logbook:
-        shown.append(part(goodput(asked.source), asked))
+        shown.append(rendered(goodput(asked.source), asked))
     if analysis.reliability is not None and analysis.reliability.rolling:
         drawn = asked.graph(rolling_goodput(analysis.reliability.rolling, of="in runs" if logbook else "productive"))
         title, share = ("Time in runs", "share in runs") if logbook else ("Rolling goodput", "productive share")

@@ -11,19 +11,19 @@ from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.sections import shown as part
+from traincope.viewer.sections import rendered
 
 MAX_ROWS = 64
 
 
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
-    shown = [part(ranks(asked.source), asked)]
+    shown = [rendered(ranks(asked.source), asked)]
     missing = asked.document["run"]["missing_ranks"]
     if missing:
         shown.append(absent(f"No records from {numbers(missing, 'rank')}. No figure includes them."))
     if analysis.experts is not None:
-        shown.append(part(experts(asked.source), asked))
+        shown.append(rendered(experts(asked.source), asked))
     return [*shown, section("Clocks", _clocks(asked), note="times of two ranks compare only within these bounds")]
 
 

@@ -15,7 +15,7 @@ from traincope.viewer.components import linked, plain, section
 from traincope.viewer.numbers import number, tile
 from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked, Needs, Page
-from traincope.viewer.sections import shown
+from traincope.viewer.sections import rendered
 
 MAX_RANKS = 8
 """Ranks of a finding that its timeline link shows."""
@@ -31,7 +31,7 @@ def render(asked: Asked) -> Sequence[Component]:
         html.Div(_tiles(asked), className="tiles"),
         html.Div(
             [
-                shown(judged, asked, links=[_links(asked, finding) for finding in findings]),
+                rendered(judged, asked, links=[_links(asked, finding) for finding in findings]),
                 *_waterfall(asked),
             ],
             className="side-by-side",
