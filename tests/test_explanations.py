@@ -51,7 +51,7 @@ STATED = [
     ("gpu_idle", MIN_SHARE, "at least {:.0%}."),
     ("hot_expert", f"{LOSSES}.hot_experts.HOT", "at least {} times the mean"),
     ("pipeline_bubble", f"{LOSSES}.pipeline_idle.AGREES", "within {:.0%} of the time"),
-    ("evaluation", f"{LOSSES}.verdict_costs.LARGE_EVALUATION", "at least {:.0%} of the recorded time"),
+    ("evaluation", f"{LOSSES}.verdict_costs.LARGE_EVALUATION", "at least {:.0%} of the time after the start-up"),
     ("launch_bound", f"{LOSSES}.verdict_costs.LAUNCH_BOUND", "at least {:.0%} of step time"),
     ("unfused_kernels", "traincope.analysis.efficiency.work.ENOUGH_COVERAGE", "less than {:.0%} of the chains"),
     ("straggler", "traincope.analysis.stragglers.persistence.MATERIAL", "at least {:.0%} of a step"),

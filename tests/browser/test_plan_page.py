@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.browser import Visit, choose
-from tests.browser.test_viewer import CUT_OFF, WHOLE, at, search, searched
+from tests.browser.test_viewer import CUT_OFF, WHOLE, search, searched
+from tests.report.places import value_at
 from traincope.report.sections.forms import FORMS
 from traincope.viewer.library.library import Library
 from traincope.viewer.serving import bound
@@ -38,7 +39,7 @@ def numbers_of(page: Page, answer: object) -> int:
         "data", "all => all.map(o => ({...o.dataset, value: o.value, text: o.textContent}))"
     )
     for number in shown:
-        value = at(answer, number["at"])
+        value = value_at(answer, number["at"])
         assert (float(number["value"]), number["text"]) == (value, FORMS[number["as"]](value))
     return len(shown)
 

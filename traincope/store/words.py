@@ -162,6 +162,8 @@ AXIS_PARTS = frozenset(part for axis in KNOWN_AXES for part in axis.split("_")) 
     "unknown",
     "unregistered",
 }
+OWN_GROUPS = frozenset({"checkpoint", "checkpoint cadence"})
+"""Groups that the engine makes."""
 GROUP = re.compile(r"group:[\d,]*")
 """A group without a name, by its ranks."""
 
@@ -172,5 +174,5 @@ def is_known_name(name: str) -> bool:
 
 
 def is_known_axis(axis: str) -> bool:
-    """True for a standard mesh axis, or a combination of them: `dp_shard_cp`."""
-    return GROUP.fullmatch(axis) is not None or AXIS_PARTS.issuperset(axis.split("_"))
+    """True for a standard mesh axis, a combination of them (`dp_shard_cp`), or a group of the engine."""
+    return axis in OWN_GROUPS or GROUP.fullmatch(axis) is not None or AXIS_PARTS.issuperset(axis.split("_"))

@@ -77,7 +77,8 @@ def test_experts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "qwen9"}, "model_type 'qwen9' is not known; did you mean 'qwen[23]'"),
+        ({"model_type": "lama"}, "model_type 'lama' is not known; did you mean 'llama'"),
+        ({"model_type": "qwen9"}, "model_type 'qwen9' is not known; the known types are"),
         ({"model_type": None}, "model_type None is not known"),
         ({"hidden_size": None}, "lacks hidden_size"),
         ({"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
