@@ -23,7 +23,7 @@ Each room answers one question:
 
 from traincope.analysis.analyze import Analysis, analyze
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageImbalance, MessageSize
-from traincope.analysis.communication.call_sites import CallSite, RankCalls, all_calls
+from traincope.analysis.communication.call_sites import CallSite, RankCalls, all_calls, without_places
 from traincope.analysis.communication.contention import Contention
 from traincope.analysis.communication.group_waits import GroupWait
 from traincope.analysis.critical_path import CriticalPath, Segment, StepPath
@@ -163,4 +163,5 @@ __all__ = [
     "theoretical_schedule",
     "waterfall_of",
     "what_if",
+    "without_places",
 ]

@@ -1,20 +1,25 @@
 """The figures that sections of a report draw, by name: HTML and the viewer share them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from traincope.figures.drawing.themes import Figure
 from traincope.figures.efficiency.experts import expert_load
 from traincope.figures.ranks.critical_path import critical_path_step
 from traincope.figures.ranks.heatmap import rank_heatmap
+from traincope.figures.ranks.icicle import communication_icicle
+from traincope.figures.ranks.schedule import pipeline_schedule
+from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.figures.run.goodput import goodput_bars
 from traincope.figures.steps.memory import memory_over_steps
 
-DRAWN: Mapping[str, Callable[[Any], Figure]] = {
+DRAWN: Mapping[str, Callable[..., Figure]] = {
     "path": critical_path_step,
     "job": goodput_bars,
     "heatmap": rank_heatmap,
+    "icicle": communication_icicle,
+    "schedule": pipeline_schedule,
+    "waits": wait_matrix,
     "load": expert_load,
     "held": memory_over_steps,
 }
-"""Name -> the function that draws it of one result."""
+"""Name -> the function that draws it of its results."""

@@ -44,7 +44,7 @@ def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]]) 
             yield table(part.heads, rows, left=part.left)
         case Drawing():
             yield html.P(printed(part.caption), className="note")
-            yield asked.graph(DRAWN[part.figure](part.of), id=linked(part.links) if part.links else None)
+            yield asked.graph(DRAWN[part.figure](*part.of), id=linked(part.links) if part.links else None)
         case Lines() if part.lines:
             yield html.Ul([html.Li(words(asked.document, line)) for line in part.lines])
         case Lines():

@@ -4,8 +4,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from tests.report.example import MS, analysis
-from traincope.analysis import CallSite, GroupWait
-from traincope.figures.ranks.communication_tree import boxes, without_places
+from traincope.analysis import CallSite, GroupWait, without_places
+from traincope.figures.ranks.communication_tree import boxes
 from traincope.figures.ranks.icicle import communication_difference, communication_icicle
 from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.figures.run.timeline import class_colour

@@ -2,7 +2,7 @@
 
 from tests.analysis.pipeline.test_gaps import gpipe
 from traincope.analysis import Schedule, recorded_schedule, theoretical_schedule
-from traincope.figures.ranks.schedule import fits, pipeline_schedule
+from traincope.figures.ranks.schedule import pipeline_schedule
 from traincope.palette import ACTIONS, colour
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.schedule import TimedAction, Timetable
@@ -59,5 +59,5 @@ def test_each_colour_has_one_meaning_and_each_name_one_legend_entry() -> None:
 
 def test_too_many_boxes_do_not_fit() -> None:
     row = tuple(TimedAction(Action("F", 0, at), at, at + 1) for at in range(4_001))
-    assert not fits(Schedule(timetable=Timetable(rows={0: row}, span=4_001), gaps={}))
-    assert fits(Schedule(timetable=Timetable(rows={0: row[1:]}, span=4_001), gaps={}))
+    assert not Schedule(timetable=Timetable(rows={0: row}, span=4_001), gaps={}).fits
+    assert Schedule(timetable=Timetable(rows={0: row[1:]}, span=4_001), gaps={}).fits

@@ -157,9 +157,11 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
     assert missing == {
         "verdict": None,
         "ledger": "No complete step was recorded.",
-        "communication": "No complete step was recorded.",
+        "communication": "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that "
+        "were on.",
         "critical-path": "Unknown: no step was completed by all ranks.",
-        "pipeline": "No pipeline actions were recorded.",
+        "pipeline": "No step of the whole pipeline was recorded: a stage has no recorded actions, or no step was "
+        "completed.",
         "ranks": "No complete step was recorded, so ranks cannot be compared.",
         "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",

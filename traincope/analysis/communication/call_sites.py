@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from traincope.analysis.attribution.stalls import StallSplit
 from traincope.analysis.attribution.thread_slices import ThreadSlices
 from traincope.analysis.attribution.transfers import Transfers
+from traincope.analysis.communication.axis_operations import AxisOperation
 from traincope.arrays import Bools, Ints
 from traincope.events import ELEMENT_SHIFT, OPEN, Element, Flag, Kind, Phase
 from traincope.timeline import Instances, RankTimeline
@@ -24,6 +25,8 @@ from traincope.timeline.intervals.painting import ABSENT, painted
 
 NOWHERE = ""
 """Place of a call without a recorded interval around it."""
+NO_PLACE = "call site unknown"
+"""What is shown of it."""
 PLACES = np.isin(np.arange(256), (Kind.PHASE, Kind.ACTION, Kind.SPAN))
 """Kind -> True if its records are places of calls."""
 
@@ -126,6 +129,14 @@ def all_calls(ranks: Iterable[RankCalls]) -> tuple[CallSite, ...]:
             for at, ns in enumerate((sent.transfer_ns, sent.wait_ns, sent.exposed_ns, sent.ambiguous_ns)):
                 of[at] += ns
     return tuple(CallSite(*key, *ns) for key, ns in sums.items() if any(ns))
+
+
+def without_places(operations: Iterable[AxisOperation]) -> tuple[CallSite, ...]:
+    """Operations as calls from an unknown place."""
+    return tuple(
+        CallSite(each.axis, each.operation, NOWHERE, each.transfer_ns, each.wait_ns or 0, each.exposed_ns)
+        for each in operations
+    )
 
 
 def all_messages(ranks: Iterable[RankCalls]) -> tuple[Messages, ...]:

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from traincope.analysis import AxisOperation, CallSite
+from traincope.analysis import CallSite
 from traincope.analysis.attribution.terms import exposed_transfer, exposed_wait
+from traincope.analysis.communication.call_sites import NO_PLACE
 from traincope.figures.drawing.labels import label
 from traincope.figures.run.timeline import class_colour
 from traincope.palette import GREY, colour, tint
@@ -15,7 +16,6 @@ MAX_PLACES = 16
 """Call sites of an operation: the longest ones; the rest share a box."""
 ALL = "communication"
 WAIT, EXPOSED, HIDDEN = "wait", "exposed transfer", "hidden transfer"
-NO_PLACE = "call site unknown"
 
 Path = tuple[str, ...]
 Times = dict[Path, int]
@@ -35,14 +35,6 @@ class Box:
     @property
     def mean_ns(self) -> float:
         return sum(self.ns) / len(self.ns)
-
-
-def without_places(operations: Sequence[AxisOperation]) -> list[CallSite]:
-    """Operations as calls without a call site."""
-    return [
-        CallSite(each.axis, each.operation, "", each.transfer_ns, each.wait_ns or 0, each.exposed_ns)
-        for each in operations
-    ]
 
 
 def boxes(*sides: Sequence[CallSite], rank_steps: Sequence[int]) -> list[Box]:

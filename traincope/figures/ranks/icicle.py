@@ -16,7 +16,7 @@ MIDDLE = "#EEF0F2"
 """Colour of equal times."""
 
 
-def communication_icicle(calls: Sequence[CallSite], *, rank_steps: int) -> go.Figure:
+def communication_icicle(calls: Sequence[CallSite], rank_steps: int) -> go.Figure:
     """Communication of a rank per step; `rank_steps` (at least 1) is the number of rank-steps in the sums."""
     shown = boxes(calls, rank_steps=(rank_steps,))
     return _drawn(

@@ -27,8 +27,6 @@ GAPS: Mapping[str, str] = {
     "bubble.imbalance": "idle: imbalance",
     "bubble.jitter": "idle: jitter and transfers",
 }
-MAX_BOXES = 4_000
-"""Boxes in a figure; more are slow to draw and too small to read."""
 ROW, AROUND = 32, 120
 """Pixels of a rank's row, and of axis and legend."""
 FEW = 8
@@ -45,11 +43,6 @@ class _Box:
     end_ns: int
     text: str
     hover: str
-
-
-def fits(schedule: Schedule) -> bool:
-    """True when the schedule has few enough boxes to draw."""
-    return sum(map(len, schedule.timetable.rows.values())) <= MAX_BOXES
 
 
 def pipeline_schedule(recorded: Schedule, theory: Schedule | None) -> go.Figure:

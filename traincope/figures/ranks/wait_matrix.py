@@ -19,7 +19,7 @@ MAX_COLUMNS = 128
 """Columns; with more ranks, neighbours share a column and the longest wait shows."""
 
 
-def wait_matrix(groups: Sequence[GroupWait], *, steps: int) -> go.Figure:
+def wait_matrix(groups: Sequence[GroupWait], steps: int) -> go.Figure:
     """ms of wait per step over `steps` counted steps (at least 1); empty for non-members and missing ranks."""
     chosen = sorted(range(len(groups)), key=lambda at: _waited(groups[at]), reverse=True)[:MAX_GROUPS]
     shown = [groups[at] for at in sorted(chosen)]

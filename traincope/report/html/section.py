@@ -71,7 +71,7 @@ def _part(part: data.Part, document: Document) -> Html:
             rows = ([markup(document, cell) for cell in row] for row in part.rows)
             return table(part.caption, part.heads, rows, words=part.left)
         case data.Drawing():
-            return plot(DRAWN[part.figure](part.of), name=part.figure, caption=part.caption)
+            return plot(DRAWN[part.figure](*part.of), name=part.figure, caption=part.caption)
         case data.Lines():
             return notes(markup(document, line) for line in part.lines)
         case data.Findings():

@@ -68,7 +68,7 @@ def _drawn(path: CriticalPath) -> Part:
     if len(path.median_step.segments) > MAX_SEGMENTS:
         return Lines((f"The path is not drawn: it has more than {MAX_SEGMENTS:,} segments.",), on=On.SCREEN)
     caption = f"Step {path.median_step.number}, the step of median length; a wait is replaced by the work it waited for"
-    return Drawing(figure="path", of=path.median_step, caption=caption)
+    return Drawing(figure="path", of=(path.median_step,), caption=caption)
 
 
 def _by_term(path: CriticalPath, *, on: On) -> Table:

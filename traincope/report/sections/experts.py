@@ -24,7 +24,7 @@ def experts(source: Source) -> Section:
         title=TITLE,
         lead=tuple(_lead(loads)),
         parts=(
-            Drawing(figure="load", of=loads, caption="Rows of each expert relative to the mean of its layer"),
+            Drawing(figure="load", of=(loads,), caption="Rows of each expert relative to the mean of its layer"),
             *(part for on in LAYERS for part in _table(loads.layers, on=on)),
         ),
     )

@@ -29,7 +29,9 @@ def goodput(source: Source) -> Section:
         title=TITLE,
         lead=_lead(job),
         parts=(
-            Drawing(figure="job", of=job, caption="Time of the whole job by part, and its attempts on the job's clock"),
+            Drawing(
+                figure="job", of=(job,), caption="Time of the whole job by part, and its attempts on the job's clock"
+            ),
             Table(
                 caption="Parts of the job's time",
                 heads=("part", "time", "share"),

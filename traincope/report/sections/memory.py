@@ -48,7 +48,7 @@ def _over_steps(source: Source, uses: Sequence[MemoryUse]) -> Iterator[Part]:
     samples = memory_samples(source.analysis.timeline)
     if samples:
         caption = "At the end of each step; line: highest rank; band: down to the lowest rank"
-        yield Drawing(figure="held", of=samples, caption=caption)
+        yield Drawing(figure="held", of=(samples,), caption=caption)
     else:
         yield Lines(("No sample at the end of a step, so no curve is drawn.",), on=On.SCREEN)
     yield Table(

@@ -76,7 +76,7 @@ def _work(source: Source) -> Part:
     if work is None or len(work.ranks) < 2:
         return Lines((ALONE,), on=On.SCREEN)
     caption = f"Own work of {count(len(work.ranks), 'rank')} relative to the median of their peers, step by step"
-    return Drawing(figure="heatmap", of=work, caption=caption, links="cell")
+    return Drawing(figure="heatmap", of=(work,), caption=caption, links="cell")
 
 
 def _table(ledger: Ledger, late: Stragglers, *, on: On) -> Iterator[Part]:

@@ -67,11 +67,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure of `traincope.figures.drawn` by its name, of the result `of`. A console has none."""
+    """A figure of the results `of`, by its name in `figures.drawn`; those of a console are in `report.text.section`."""
 
     figure: str
-    of: object
+    of: tuple[object, ...]
     caption: str
+    on: On = On.SCREEN
     links: str = ""
     """Kind of mark that the viewer turns into links to its timeline; empty: none."""
 
@@ -140,7 +141,7 @@ class Section:
     @property
     def on_screens(self) -> tuple[Part, ...]:
         """The parts that HTML and the viewer show."""
-        return tuple(part for part in self.parts if isinstance(part, Drawing) or part.on is not On.CONSOLE)
+        return tuple(part for part in self.parts if part.on is not On.CONSOLE)
 
 
 def rows(each: Iterable[Iterable[Words]]) -> tuple[tuple[Words, ...], ...]:

@@ -1,6 +1,6 @@
-"""A section on a console: its heading and what stands next to it, tables and lines. Figures are left out."""
+"""A section on a console: its heading and what stands next to it, tables, lines and the few figures of characters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,6 +11,10 @@ from traincope.palette import GOOD, SEVERE
 from traincope.report.sections.section import Alarm, Drawing, Findings, Lines, On, Section
 from traincope.report.sections.section import Table as Rows
 from traincope.report.sections.values import plain
+from traincope.report.text.timetable import recorded
+
+DRAWN: Mapping[str, Callable[..., RenderableType]] = {"timetable": recorded}
+"""Figures of characters: name -> the function that makes it of a caption and its results."""
 
 
 def on_console(section: Section, document: Mapping[str, object]) -> Iterator[RenderableType]:
@@ -26,6 +30,8 @@ def on_console(section: Section, document: Mapping[str, object]) -> Iterator[Ren
                 yield indented(text(plain(document, line), style="dim") for line in part.lines)
             case Findings():
                 yield _findings(part, document)
+            case Drawing() if part.on is On.CONSOLE:
+                yield DRAWN[part.figure](part.caption, *part.of)
             case Rows() | Lines() | Drawing():
                 pass
 

@@ -13,21 +13,21 @@ from traincope.lines import Trimmed, text
 from traincope.report.document.costs import shows_costs, with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
+from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.memory import memory
+from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.communication import communication
 from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.kernels import gpus, kernels
 from traincope.report.text.sections.loss_table import largest, losses
-from traincope.report.text.sections.pipeline import pipeline
 from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
@@ -100,9 +100,9 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
     if analysis.critical_path is not None:
         yield on_console(critical_path(source), document)
     if analysis.bubble is not None:
-        yield pipeline(analysis.bubble, ledger=ledger, clocks=analysis.timeline.clocks)
+        yield on_console(pipeline(source), document)
     if analysis.comm:
-        yield communication(analysis.comm, ledger=ledger, clocks=analysis.timeline.clocks)
+        yield on_console(communication(source), document)
     yield on_console(ranks(source), document)
     windows = [window for window in analysis.sampled_windows if not window.early]
     if windows:

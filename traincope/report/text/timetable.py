@@ -129,6 +129,22 @@ def _box(action: Action, *, chunk: int, width: int) -> str:
     return (name if len(name) <= width else name[0]).ljust(width)
 
 
-def recorded(timetable: Timetable) -> Drawing:
-    """Return the drawing of a recorded step."""
-    return Drawing(timetable=timetable, min_columns=MIN_COLUMNS, max_columns=MAX_COLUMNS, max_ranks=MAX_RANKS)
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """A drawing below its caption. If only the console is too narrow, the caption and the width that it needs."""
+
+    caption: str
+    drawing: Drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.drawing.scale(options.max_width) is not None:
+            yield indented([Text(self.caption, style="dim")])
+            yield self.drawing
+        elif self.drawing.fits_wider_console:
+            yield indented([Text(f"{self.caption}: its drawing needs {self.drawing.min_width} columns", style="dim")])
+
+
+def recorded(caption: str, timetable: Timetable) -> Captioned:
+    """The drawing of a recorded step."""
+    drawn = Drawing(timetable=timetable, min_columns=MIN_COLUMNS, max_columns=MAX_COLUMNS, max_ranks=MAX_RANKS)
+    return Captioned(caption, drawn)

@@ -2,6 +2,7 @@
 
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.memory import memory
+from traincope.report.sections.pipeline import pipeline
 from traincope.viewer.pages import (
     communication,
     compare,
@@ -10,7 +11,6 @@ from traincope.viewer.pages import (
     hardware,
     layout,
     ledger,
-    pipeline,
     plan,
     ranks,
     timeline,
@@ -21,6 +21,7 @@ from traincope.viewer.pages.page import Asked, Needs, Page
 from traincope.viewer.sections import page as page_of
 
 MEMORY = page_of("memory", "Memory", memory)
+PIPELINE = page_of("pipeline", "Pipeline", pipeline)
 CRITICAL_PATH = page_of("critical-path", "Critical path", critical_path)
 
 TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
@@ -28,7 +29,7 @@ TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
     ("Ledger", (ledger.PAGE, CRITICAL_PATH)),
     ("Timeline", (timeline.PAGE,)),
     ("Ranks", (ranks.PAGE, workflow.PAGE)),
-    ("Communication and pipeline", (communication.PAGE, pipeline.PAGE)),
+    ("Communication and pipeline", (communication.PAGE, PIPELINE)),
     ("Faults", (faults.PAGE,)),
     ("Memory and hardware", (MEMORY, hardware.PAGE)),
     ("Plan and compare", (plan.PAGE, layout.PAGE, compare.PAGE)),

@@ -1,20 +1,17 @@
-"""Communication page: time by axis, operation and call site, waits by group, and bandwidth by message size."""
+"""Communication page: the section of the report, and above it the calls of one rank, or of two compared."""
 
 from collections.abc import Sequence
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from traincope.analysis import Analysis, AxisOperation, CallSite, RankCalls, all_calls
-from traincope.figures.ranks.communication_tree import NO_PLACE, without_places
+from traincope.analysis import Analysis, CallSite, RankCalls, all_calls, without_places
 from traincope.figures.ranks.icicle import communication_difference, communication_icicle
-from traincope.figures.ranks.wait_matrix import wait_matrix
-from traincope.units import count, duration, gigabytes_per_second, size
-from traincope.viewer.components import absent, field, parameter, section, table
-from traincope.viewer.numbers import number
+from traincope.report.sections.communication import communication
+from traincope.viewer.components import absent, field, parameter, section
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.sections import rendered
 
-HEADS = ("axis", "operation", "count", "bytes", "transfer", "wait", "exposed", "bus GB/s")
 RANK, AGAINST, ALL_RANKS, NO_RANK = "of", "against", "all ranks", "no comparison"
 MAX_RANKS = 512
 BLOCKS_MISSING = (
@@ -23,53 +20,27 @@ BLOCKS_MISSING = (
     "running job."
 )
 NOT_IN_BLOCKS = "The model's blocks were recorded, but no block called a collective."
-SITE_HEADS = ("call site", "operation", "wait", "exposed", "transfer")
-MAX_SITES = 12
-SIZE_HEADS = ("axis", "operation", "message size up to", "count", "transfer", "mean transfer", "bus GB/s")
 
 
 def render(asked: Asked) -> Sequence[Component]:
     analysis = asked.analysis
-    if not analysis.comm:
-        return [absent(_why_not(asked))]
-    shown = _calls(asked) if analysis.ledger.rank_steps else []
-    if analysis.group_waits:
-        steps = max((rank.num_counted for rank in analysis.ledger.ranks), default=0)
-        shown.append(
-            section(
-                "Wait of each rank in each group",
-                asked.graph(wait_matrix(analysis.group_waits, steps=max(steps, 1))),
-                note="ms per step that a rank waited until the last member of the group arrived",
-            )
-        )
-    return [
-        *shown,
-        section(
-            "By operation",
-            _table(asked),
-            note="sums over all ranks and counted steps",
-        ),
-        section(
-            "By message size",
-            _sizes(analysis.comm),
-            note="sums over all ranks and counted steps; a row holds messages of up to its size and over half of it",
-        ),
-    ]
+    chosen = _chosen(asked) if analysis.comm and analysis.ledger.rank_steps else []
+    return [*chosen, rendered(communication(asked.source), asked)]
 
 
-def _calls(asked: Asked) -> list[Component]:
-    """Calls of all ranks or of one, or a comparison of two."""
+def _chosen(asked: Asked) -> list[Component]:
+    """Calls of one rank, or of two compared, below their controls."""
     ranks = {rank.rank: rank for rank in asked.analysis.calls if rank.num_steps}
     chosen, against = (ranks.get(-1 if at is None else at) for at in map(asked.view.whole, (RANK, AGAINST)))
-    drawn = _compared(asked, chosen, against) if against is not None else _alone(asked, chosen)
     hint = [] if any(rank.in_blocks for rank in ranks.values()) else [absent(_no_blocks(asked))]
     if len(ranks) < 2:
-        return [drawn, *hint]
+        return hint
     choices = [
         field("rank", _choice(RANK, list(ranks), chosen, none=ALL_RANKS)),
         field("compare with", _choice(AGAINST, list(ranks), against, none=NO_RANK)),
     ]
-    return [html.Div(choices, className="controls"), drawn, *hint]
+    drawn = [_compared(asked, chosen, against)] if against else [_alone(asked, chosen)] if chosen else []
+    return [html.Div(choices, className="controls"), *drawn, *hint]
 
 
 def _no_blocks(asked: Asked) -> str:
@@ -79,31 +50,9 @@ def _no_blocks(asked: Asked) -> str:
     return NOT_IN_BLOCKS if recorded else BLOCKS_MISSING
 
 
-def _alone(asked: Asked, chosen: RankCalls | None) -> Component:
-    calls, rank_steps = _sums(asked.analysis, chosen)
-    drawn = communication_icicle(calls, rank_steps=rank_steps)
-    note = "axis, operation, call site, and its wait, exposed and hidden transfer; click a box to zoom in"
-    longest = _call_sites(calls, rank_steps=rank_steps)
-    whose = "mean of all ranks" if chosen is None else _name(chosen)
-    return section(f"Communication per step, {whose}", asked.graph(drawn), *longest, note=note)
-
-
-def _call_sites(calls: Sequence[CallSite], *, rank_steps: int) -> list[Component]:
-    """The call sites with the most exposed time; empty where no call site is known."""
-    if not any(call.place for call in calls):
-        return []
-    rows = [
-        [
-            call.place or NO_PLACE,
-            f"{call.axis} {call.operation}",
-            *(
-                duration(None if ns is None else ns / rank_steps)
-                for ns in (call.known_wait_ns, call.exposed_ns, call.transfer_ns)
-            ),
-        ]
-        for call in sorted(calls, key=lambda call: (-call.exposed_ns, -call.transfer_ns))[:MAX_SITES]
-    ]
-    return [table(SITE_HEADS, rows, numbers_from=2)]
+def _alone(asked: Asked, chosen: RankCalls) -> Component:
+    drawn = communication_icicle(chosen.calls, rank_steps=chosen.num_steps)
+    return section(f"Communication per step, {_name(chosen)}", asked.graph(drawn), note="click a box to zoom in")
 
 
 def _compared(asked: Asked, first: RankCalls | None, second: RankCalls) -> Component:
@@ -130,48 +79,6 @@ def _sums(analysis: Analysis, chosen: RankCalls | None) -> tuple[Sequence[CallSi
 
 def _name(chosen: RankCalls | None) -> str:
     return ALL_RANKS if chosen is None else f"rank {chosen.rank}"
-
-
-def _why_not(asked: Asked) -> str:
-    if asked.document["run"]["world_size"] == 1:
-        return "The run has one rank, so there is no communication."
-    if asked.document["run"]["imported"]:
-        return "The imported kernel traces have no steps with communication. The Hardware page shows all kernels."
-    return "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that were on."
-
-
-def _table(asked: Asked) -> Component:
-    document = asked.document
-
-    def cells(at: int) -> list[Component]:
-        return [
-            number(document, "comm", at, "count", form="count"),
-            number(document, "comm", at, "bytes", form="size"),
-            number(document, "comm", at, "transfer_ns", form="duration"),
-            number(document, "comm", at, "wait_ns", form="duration"),
-            number(document, "comm", at, "exposed_ns", form="duration"),
-            number(document, "comm", at, "bus_bandwidth_bytes_per_second", form="gigabytes"),
-        ]
-
-    rows = [[row.axis, row.operation, *cells(at)] for at, row in enumerate(asked.analysis.comm)]
-    return table(HEADS, rows, numbers_from=2)
-
-
-def _sizes(operations: Sequence[AxisOperation]) -> Component:
-    rows = [
-        [
-            operation.axis,
-            operation.operation,
-            size(messages.max_bytes),
-            count(messages.count),
-            duration(messages.transfer_ns),
-            duration(messages.transfer_ns / messages.count),
-            gigabytes_per_second(messages.bus_bandwidth),
-        ]
-        for operation in operations
-        for messages in operation.sizes
-    ]
-    return table(SIZE_HEADS, rows, numbers_from=2) if rows else absent("No message size was recorded.")
 
 
 PAGE = Page(slug="communication", title="Communication", needs=Needs.ANALYSIS, render=render)

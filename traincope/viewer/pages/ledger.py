@@ -14,9 +14,9 @@ from traincope.printable import short
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Document
 from traincope.report.sections.counted_steps import counted_steps
+from traincope.report.sections.pipeline import NEGATIVE_JITTER
 from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
 from traincope.report.text.sections.loss_table import SCOPES, cause, largest, lead, price_head
-from traincope.report.text.sections.pipeline import NEGATIVE_JITTER
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table

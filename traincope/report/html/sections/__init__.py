@@ -3,22 +3,22 @@
 from collections.abc import Callable
 
 from traincope.report.html.section import Section, on_page
-from traincope.report.html.sections.communication import communication
 from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.hardware import hardware
 from traincope.report.html.sections.kernels import kernels
 from traincope.report.html.sections.ledger import ledger
 from traincope.report.html.sections.logged import logged
-from traincope.report.html.sections.pipeline import pipeline
 from traincope.report.html.sections.recording import recording
 from traincope.report.html.sections.reliability import reliability
 from traincope.report.html.source import Source
 from traincope.report.sections import section as data
+from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.memory import memory
+from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source as Results
@@ -38,9 +38,9 @@ def _verdict(source: Source) -> Section:
 ALL: tuple[Callable[[Source], Section], ...] = (
     _verdict,
     ledger,
-    communication,
+    _of(communication),
     _of(critical_path),
-    pipeline,
+    _of(pipeline),
     _of(ranks),
     _of(slowdown),
     faults,
