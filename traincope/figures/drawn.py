@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 from traincope.figures.drawing.themes import Figure
 from traincope.figures.efficiency.experts import expert_load
+from traincope.figures.efficiency.gpus import gpu_shares
+from traincope.figures.efficiency.kernels import kernel_classes
 from traincope.figures.ranks.critical_path import critical_path_step
 from traincope.figures.ranks.heatmap import rank_heatmap
 from traincope.figures.ranks.icicle import communication_icicle
@@ -13,6 +15,8 @@ from traincope.figures.run.goodput import goodput_bars
 from traincope.figures.steps.memory import memory_over_steps
 
 DRAWN: Mapping[str, Callable[..., Figure]] = {
+    "classes": kernel_classes,
+    "gpus": gpu_shares,
     "path": critical_path_step,
     "job": goodput_bars,
     "heatmap": rank_heatmap,

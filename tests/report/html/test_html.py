@@ -80,7 +80,18 @@ def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
         *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "slowdown"),
-        *("faults", "memory", "hardware", "kernels", "experts", "logged", "goodput", "reliability", "recording"),
+        *(
+            "faults",
+            "memory",
+            "hardware",
+            "energy",
+            "kernels",
+            "experts",
+            "logged",
+            "goodput",
+            "reliability",
+            "recording",
+        ),
         "explained",
     ]
 
@@ -166,8 +177,8 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "slowdown": "The run was not imported from a table of operations.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
         "memory": "No memory was recorded: the memory probe was off, or no step was completed.",
-        "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver. "
-        "Energy unknown: a part of a run has no energy.",
+        "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver.",
+        "energy": "Unknown: a part of a run has no energy.",
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",

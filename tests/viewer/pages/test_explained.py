@@ -8,9 +8,11 @@ from dash import dcc
 from tests.analysis.efficiency.test_energy import on_gpu, readings, result, steps
 from traincope.explanations import explanations
 from traincope.report.document.document import to_document
+from traincope.report.sections.energy import energy
+from traincope.report.sections.source import Source
 from traincope.viewer.pages.explained import PAGE, link
-from traincope.viewer.pages.hardware import _energy
 from traincope.viewer.pages.page import Asked
+from traincope.viewer.sections import rendered as component
 from traincope.viewer.view import View
 
 
@@ -40,10 +42,9 @@ def test_without_a_known_kind_the_page_lists_all_entries() -> None:
 
 def test_energy_is_a_table_of_gpus_and_their_sum() -> None:
     known = result(on_gpu(0, *steps(11), *readings(100), uuid="a"), on_gpu(1, *steps(11), uuid="b"))
-    shown = parts(_energy(cast(Asked, SimpleNamespace(analysis=known, document=to_document(known)))))
+    source = Source(analysis=known, document=to_document(known))
+    shown = parts([component(energy(source), cast(Asked, SimpleNamespace(document=source.document)))])
     texts = [part.children for part in shown if hasattr(part, "children")]
     assert "300.0" in texts
     assert "100.0" in texts
     assert "of the job unknown: no energy of a GPU was recorded (rank 1; hardware probe on)" in texts
-    unknown = result(on_gpu(0, *steps(11)))
-    assert not list(_energy(cast(Asked, SimpleNamespace(analysis=unknown, document=to_document(unknown)))))

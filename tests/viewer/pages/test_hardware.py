@@ -11,8 +11,9 @@ from tests.virtual_gpu.kineto import write_traces
 from traincope.analysis.analyze import analyze
 from traincope.ingest import import_traces
 from traincope.report.document.document import to_document
-from traincope.report.html.sections.kernels import kernels
-from traincope.report.html.source import Source
+from traincope.report.html.section import on_page
+from traincope.report.sections.kernels import kernels
+from traincope.report.sections.source import Source
 from traincope.timeline import open_run
 from traincope.viewer.pages.hardware import PAGE
 from traincope.viewer.pages.page import Asked
@@ -47,6 +48,7 @@ def test_the_page_has_rooflines_queues_and_chains(run: Path, tmp_path: Path) -> 
 
 def test_the_html_report_has_the_same(run: Path) -> None:
     analysis = analyze(open_run(run))
-    page = "".join(kernels(Source(analysis=analysis, document=to_document(analysis))).html)
+    document = to_document(analysis)
+    page = on_page(kernels(Source(analysis=analysis, document=document)), document).html
     texts = re.sub(r"<[^>]*>", "|", page).split("|")
     assert [cell for cell in CELLS if cell not in texts] == []

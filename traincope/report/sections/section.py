@@ -140,8 +140,9 @@ class Section:
 
     @property
     def on_screens(self) -> tuple[Part, ...]:
-        """The parts that HTML and the viewer show."""
-        return tuple(part for part in self.parts if part.on is not On.CONSOLE)
+        """The parts that HTML and the viewer show: not those of a console, nor tables without rows."""
+        shown = (part for part in self.parts if part.on is not On.CONSOLE)
+        return tuple(part for part in shown if not isinstance(part, Table) or part.rows)
 
 
 def rows(each: Iterable[Iterable[Words]]) -> tuple[tuple[Words, ...], ...]:

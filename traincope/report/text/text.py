@@ -15,8 +15,10 @@ from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
+from traincope.report.sections.kernels import kernels
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
@@ -24,9 +26,7 @@ from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.energy import energy
 from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.kernels import gpus, kernels
 from traincope.report.text.sections.loss_table import largest, losses
 from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.reliability import is_logbook, reliability
@@ -76,12 +76,11 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
     job = analysis.reliability
     if job is not None and (job.num_interruptions or job.rolling or is_logbook(document)):
         yield reliability(job, logbook=is_logbook(document))
-    if analysis.gpu_partition:
-        yield gpus(analysis.gpu_partition)
-    if document["kernels"] is not None:
-        yield kernels(analysis, document["kernels"])
+    source = Source(analysis=analysis, document=document)
+    if analysis.gpu_partition or document["kernels"] is not None:
+        yield on_console(kernels(source), document)
     if analysis.memory or analysis.memory_snapshots:
-        yield on_console(memory(Source(analysis=analysis, document=document)), document)
+        yield on_console(memory(source), document)
     yield recording(document, analysis)
 
 
@@ -92,7 +91,7 @@ def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> 
     yield utilization(analysis.utilization)
     source = Source(analysis=analysis, document=document)
     if analysis.energy.joules_per_step is not None:
-        yield energy(analysis.energy)
+        yield on_console(energy(source), document)
     if analysis.experts is not None:
         yield on_console(experts(source), document)
     if analysis.goodput is not None:

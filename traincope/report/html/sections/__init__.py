@@ -6,7 +6,6 @@ from traincope.report.html.section import Section, on_page
 from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.hardware import hardware
-from traincope.report.html.sections.kernels import kernels
 from traincope.report.html.sections.ledger import ledger
 from traincope.report.html.sections.logged import logged
 from traincope.report.html.sections.recording import recording
@@ -15,8 +14,10 @@ from traincope.report.html.source import Source
 from traincope.report.sections import section as data
 from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
+from traincope.report.sections.kernels import kernels
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
@@ -46,7 +47,8 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     faults,
     _of(memory),
     hardware,
-    kernels,
+    _of(energy),
+    _of(kernels),
     _of(experts),
     logged,
     _of(goodput),
