@@ -12,9 +12,13 @@ from traincope.figures.ranks.icicle import communication_icicle
 from traincope.figures.ranks.schedule import pipeline_schedule
 from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.figures.run.goodput import goodput_bars
+from traincope.figures.run.rolling import rolling_goodput
+from traincope.figures.steps.loss_curves import logged_curves
 from traincope.figures.steps.memory import memory_over_steps
 
 DRAWN: Mapping[str, Callable[..., Figure]] = {
+    "curves": logged_curves,
+    "rolling": rolling_goodput,
     "classes": kernel_classes,
     "gpus": gpu_shares,
     "path": critical_path_step,

@@ -10,7 +10,7 @@ from traincope.figures.drawing.clock import clock
 from traincope.palette import BLUE, GREEN
 
 
-def rolling_goodput(windows: Sequence[Rolling], *, of: str = "productive") -> go.Figure:
+def rolling_goodput(windows: Sequence[Rolling], of: str = "productive") -> go.Figure:
     """Percent of the time before each instant, one line per window. Needs at least one window.
 
     `of`: name of the share; a logbook knows the time in runs only.

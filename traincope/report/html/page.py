@@ -16,7 +16,7 @@ from traincope.report.html.plots import templates
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
 from traincope.report.html.source import Source
-from traincope.report.text.sections.reliability import is_logbook
+from traincope.report.sections.reliability import is_logbook
 from traincope.units import CURRENCY
 
 NO_SCRIPT = "Figures need JavaScript. The tables hold every number."

@@ -22,6 +22,7 @@ from traincope.report.sections.kernels import kernels
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.reliability import is_logbook, reliability
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
@@ -29,7 +30,6 @@ from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.loss_table import largest, losses
 from traincope.report.text.sections.recording import recording
-from traincope.report.text.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.utilization import utilization
 from traincope.report.text.sections.waterfall import waterfall
@@ -73,10 +73,9 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
         yield from _ledger_sections(document, ledger, analysis)
     elif not document["run"]["imported"]:
         yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
-    job = analysis.reliability
+    source, job = Source(analysis=analysis, document=document), analysis.reliability
     if job is not None and (job.num_interruptions or job.rolling or is_logbook(document)):
-        yield reliability(job, logbook=is_logbook(document))
-    source = Source(analysis=analysis, document=document)
+        yield on_console(reliability(source), document)
     if analysis.gpu_partition or document["kernels"] is not None:
         yield on_console(kernels(source), document)
     if analysis.memory or analysis.memory_snapshots:

@@ -1,18 +1,16 @@
-"""Faults page: hangs, faults and events over the run, the job's goodput, and the values that the training logged."""
+"""Faults page: hangs, faults and events over the run, goodput, interruptions, and the values that were logged."""
 
 from collections.abc import Sequence
 
 from dash import dcc
 from dash.development.base_component import Component
 
-from traincope.analysis import logged_samples
 from traincope.figures.drawing.time_axis import instant
 from traincope.figures.run.faults import bands_of, fault_timeline
-from traincope.figures.run.rolling import rolling_goodput
-from traincope.figures.steps.loss_curves import logged_curves
 from traincope.report.sections.goodput import goodput
+from traincope.report.sections.logged import logged
+from traincope.report.sections.reliability import is_logbook, reliability
 from traincope.report.text.sections.faults import date, step_of
-from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.pages import explained
@@ -38,17 +36,11 @@ def render(asked: Asked) -> Sequence[Component]:
     logbook = is_logbook(asked.document)
     if analysis.goodput is not None or not logbook:
         shown.append(rendered(goodput(asked.source), asked))
-    if analysis.reliability is not None and analysis.reliability.rolling:
-        drawn = asked.graph(rolling_goodput(analysis.reliability.rolling, of="in runs" if logbook else "productive"))
-        title, share = ("Time in runs", "share in runs") if logbook else ("Rolling goodput", "productive share")
-        shown.append(section(title, drawn, note=f"{share} of the time before each instant"))
-    samples = logged_samples(analysis.timeline)
-    if samples:
-        shown.append(
-            section("Logged values", asked.graph(logged_curves(samples)), note="mean over the ranks that logged them")
-        )
-    elif not logbook:
-        shown.append(absent("No values were logged. Call run.log(loss=...) in each step to see them here."))
+    if analysis.reliability is not None:
+        shown.append(rendered(reliability(asked.source), asked))
+    values = logged(asked.source)
+    if values.missing is None or not logbook:
+        shown.append(rendered(values, asked))
     return shown
 
 

@@ -7,8 +7,8 @@ from dash.development.base_component import Component
 
 from traincope.figures.efficiency.waterfall import waterfall
 from traincope.report.schema import Finding
+from traincope.report.sections.reliability import is_logbook
 from traincope.report.sections.verdict import verdict
-from traincope.report.text.sections.reliability import is_logbook
 from traincope.report.text.text import facts
 from traincope.units import count, duration, numbers, share
 from traincope.viewer.components import linked, plain, section

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from tests.report.example import analysis
 from traincope.analysis.reliability.badput import Badput, CauseCount
 from traincope.analysis.reliability.cadence import Cadence, Saves
 from traincope.analysis.reliability.interruptions import Interruption
@@ -12,7 +13,10 @@ from traincope.analysis.reliability.mtbf import Mtbf
 from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.reliability.rolling import Rolling
 from traincope.lines import Trimmed
-from traincope.report.text.sections.reliability import reliability
+from traincope.report.document.document import to_document
+from traincope.report.sections.reliability import reliability
+from traincope.report.sections.source import Source
+from traincope.report.text.section import on_console
 
 S = 1_000_000_000
 HOUR_NS = 3600 * S
@@ -55,10 +59,11 @@ RECORDED = Reliability(
 )
 
 
-def shown(job: Reliability, *, logbook: bool = False) -> str:
-    console = Console(file=io.StringIO(), width=100)
+def shown(job: Reliability) -> str:
+    console, result = Console(file=io.StringIO(), width=100), replace(analysis(), reliability=job)
+    source = Source(analysis=result, document=to_document(result))
     with console.capture() as captured:
-        for part in reliability(job, logbook=logbook):
+        for part in on_console(reliability(source), source.document):
             console.print(Trimmed(part), end="")
     return captured.get()
 

@@ -7,9 +7,7 @@ from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.hardware import hardware
 from traincope.report.html.sections.ledger import ledger
-from traincope.report.html.sections.logged import logged
 from traincope.report.html.sections.recording import recording
-from traincope.report.html.sections.reliability import reliability
 from traincope.report.html.source import Source
 from traincope.report.sections import section as data
 from traincope.report.sections.communication import communication
@@ -18,9 +16,11 @@ from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.kernels import kernels
+from traincope.report.sections.logged import logged
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.reliability import reliability
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source as Results
 from traincope.report.sections.verdict import verdict
@@ -50,9 +50,9 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     _of(energy),
     _of(kernels),
     _of(experts),
-    logged,
+    _of(logged),
     _of(goodput),
-    reliability,
+    _of(reliability),
     recording,
     explained,
 )

@@ -8,8 +8,8 @@ from traincope.report.html.section import Section, link, table
 from traincope.report.html.source import Source
 from traincope.report.schema import Fault
 from traincope.report.sections.forms import across_hosts
+from traincope.report.sections.reliability import is_logbook
 from traincope.report.text.sections.faults import began_ns, date
-from traincope.report.text.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers
 
 TITLE = "Faults"

@@ -13,7 +13,7 @@ from traincope.analysis.faults.logbooks import DAY, NO_TIME
 from traincope.lines import text
 from traincope.palette import SEVERE
 from traincope.report.schema import Document, Fault
-from traincope.report.text.sections.reliability import is_logbook
+from traincope.report.sections.reliability import is_logbook
 from traincope.units import MISSING, count, duration, numbers
 
 MAX_PER_KIND = 3

@@ -21,7 +21,7 @@ from traincope.report.schema import (
     Recorder,
     Run,
 )
-from traincope.report.text.sections.reliability import is_logbook
+from traincope.report.sections.reliability import is_logbook
 from traincope.timeline import RankClock
 from traincope.timeline.observation import NATIVE_PROBE, ON, PROBE, observation, why_not_native
 from traincope.topology import PIPELINE_AXIS
