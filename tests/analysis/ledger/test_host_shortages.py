@@ -216,3 +216,25 @@ def test_what_need_not_be_sent_is_reported_on_a_host_without_enough_cores() -> N
     unpriced = replace(avoidable, estimated_gain_ratio=None)
     assert ordered([host, unpriced]) == (unpriced, host)
     assert ordered([host, sent]) == (host, sent)
+
+
+def test_on_a_full_host_a_rank_that_waits_longer_than_it_runs_lacks_cores_beside_one_that_waits_twice_as_long() -> None:
+    """Both run 30 ms a step. On a host with idle cores, the second alone is late, for a reason of its own."""
+    unequal = [(usage(32, HOST_IDLE=idle), usage(70, HOST_IDLE=idle)) for idle in (0, 120)]
+    full, idle = (analysed(counts, [OWN_CORE] * 2) for counts in unequal)
+    assert (shortage(full).ranks, shortage(full).cause) == ((0, 1), ShortageCause.OTHER_PROCESSES)
+    assert idle.host_shortages == ()
+
+
+def test_workers_that_fill_a_host_are_named_and_no_transfer_is_blamed() -> None:
+    """Ranks that wait little themselves, but whose transfers have no core: the workers keep 1.4 of 2 cores busy."""
+    busy = usage(2, HOST_IDLE=0, WORKERS_CPU_TIME=70)
+    verdict = analysed([busy] * 2, [OWN_CORE] * 2).verdict
+    sent = next(finding for finding in verdict if finding.kind == FindingKind.EXPOSED_COMMUNICATION)
+    assert sent.confidence == "unknown"
+    assert "the loader's workers keep 1.4 of 2 cores busy, so it is not known" in sent.evidence
+    assert "one thread" in sent.advice
+    waiting = analysed([usage(30, HOST_IDLE=0, WORKERS_CPU_TIME=70)] * 2, [OWN_CORE] * 2).verdict[0]
+    assert waiting.kind == FindingKind.HOST_SHORTAGE
+    assert "1.4 of them DataLoader workers" in waiting.evidence
+    assert "one thread" in waiting.advice

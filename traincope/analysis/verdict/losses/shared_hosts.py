@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.ledger.host_shortages import MIN_OTHERS, HostShortage, ShortageCause
+from traincope.analysis.ledger.host_shortages import MIN_OTHERS, FullHost, HostShortage, ShortageCause
 from traincope.analysis.verdict.findings import Finding, FindingKind, Weighted, percent, with_gain
+from traincope.analysis.verdict.losses.host_losses import CHEAPER_BATCHES
 from traincope.units import count, numbers
 
 ADVICE = {
@@ -19,8 +20,7 @@ ADVICE = {
     ),
     ShortageCause.CORES: "Start no more ranks on a host than it has cores, and leave cores to DataLoader workers",
     ShortageCause.OTHER_PROCESSES: (
-        "Stop the other processes (`top` shows them), or give the ranks cores of their own. If they are DataLoader "
-        "workers, use fewer"
+        "Stop the other processes (`top` shows them), or give the ranks cores of their own"
     ),
     ShortageCause.OWN_THREADS: "Use no more threads than cores (OMP_NUM_THREADS), and fewer DataLoader workers",
     ShortageCause.UNKNOWN: "Find the threads that use the cores (`pidstat -t 1`), and give each rank cores of its own",
@@ -36,29 +36,35 @@ SURE = (ShortageCause.BOUND_CORES, ShortageCause.CPU_QUOTA, ShortageCause.CORES,
 SLOWED = 0.25
 """Wait per CPU time from which a shortage of cores makes transfers of a CPU much longer."""
 UNJUDGED = (FindingKind.EXPOSED_TRANSFER, FindingKind.EXPOSED_WAIT)
+LACKING = ("the ranks lack cores", "Give the ranks enough cores first, and record again.")
 
 
-def without_blame(exposed: Weighted, shortages: Sequence[HostShortage]) -> Weighted:
-    """Yield these findings, but blame no transfer and no rank while the threads that transfer wait for cores.
+def without_blame(exposed: Weighted, shortages: Sequence[HostShortage], full: Sequence[FullHost] = ()) -> Weighted:
+    """Yield these findings, but blame no transfer and no rank while the threads that transfer lack cores.
 
     What need not be sent is reported in any case.
 
-    `shortages`: empty if GPUs transfer.
+    `shortages`, `full`: empty if GPUs transfer.
     """
-    lacks_cores = any((each.wait_per_cpu or 0.0) >= SLOWED for each in shortages)
+    lacks = [LACKING] if any((each.wait_per_cpu or 0.0) >= SLOWED for each in shortages) else [*map(_taken, full)]
     for share, finding in exposed:
-        if lacks_cores and finding.kind in UNJUDGED and not finding.avoidable:
-            why = "the ranks lack cores, so it is not known how long it takes with enough of them"
+        if lacks and finding.kind in UNJUDGED and not finding.avoidable:
+            why, advice = lacks[0]
             finding = replace(
                 finding,
                 kind=FindingKind.EXPOSED_COMMUNICATION,
                 confidence=UNKNOWN,
-                evidence=f"{finding.evidence}; {why}",
-                advice="Give the ranks enough cores first, and record again.",
+                evidence=f"{finding.evidence}; {why}, so it is not known how long it takes with enough of them",
+                advice=advice,
                 estimated_gain_ratio=None,
                 gain_at_most=False,
             )
         yield share, finding
+
+
+def _taken(full: FullHost) -> tuple[str, str]:
+    """Why a full host's ranks may lack cores, and what to do."""
+    return f"the loader's workers keep {full.workers_cores:.1f} of {full.cores:g} cores busy", f"{CHEAPER_BATCHES}."
 
 
 def host_findings(shortages: Sequence[HostShortage]) -> Weighted:
@@ -76,10 +82,16 @@ def _finding(hosts: Sequence[HostShortage]) -> Finding:
         ranks=() if is_all else tuple(sorted(rank for each in hosts for rank in each.ranks)),
         confidence=HIGH if worst.cause in SURE else MEDIUM,
         evidence=f"{_waits(worst)}: {_why(worst)}{_others(worst)}{more}",
-        advice=with_gain(ADVICE[worst.cause], worst.ratio, at_most=True),
+        advice=with_gain(_advice(worst), worst.ratio, at_most=True),
         estimated_gain_ratio=worst.ratio,
         gain_at_most=True,
     )
+
+
+def _advice(shortage: HostShortage) -> str:
+    others, workers = shortage.others_cores or 0.0, shortage.workers_cores or 0.0
+    mostly_workers = shortage.cause is ShortageCause.OTHER_PROCESSES and 2 * workers >= others
+    return CHEAPER_BATCHES if mostly_workers else ADVICE[shortage.cause]
 
 
 def _waits(shortage: HostShortage) -> str:
