@@ -41,6 +41,7 @@ def test_a_running_run_hangs_and_dies(tmp_path: Path) -> None:
     rank = start_rank(run, stop, rank=0, ranks=1)
     rows = rank_directory(run, attempt=0, rank=0) / ROWS_FILE
     until(rows.is_file, "the agent's rows")
+    until(lambda: any(listed.steps for listed in list_runs(tmp_path)), "a step in the agent's rows")
     os.kill(rank.pid, signal.SIGSTOP)
     (listed,) = list_runs(tmp_path)
     assert (listed.path, listed.state, listed.world_size, listed.attempts) == (run, RunState.RUNNING, 1, 1)

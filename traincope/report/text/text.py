@@ -10,7 +10,7 @@ from rich.text import Text
 
 from traincope.analysis import Analysis
 from traincope.lines import Trimmed, text
-from traincope.report.document.costs import shows_costs, with_energy_price
+from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Ledger
 from traincope.report.sections.communication import communication
@@ -19,6 +19,7 @@ from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.kernels import kernels
+from traincope.report.sections.losses import losses
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
@@ -28,7 +29,6 @@ from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.loss_table import largest, losses
 from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.report.text.sections.utilization import utilization
@@ -85,10 +85,11 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
 
 def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     yield waterfall(ledger, causes=document["causes"], analysis=analysis)
-    if shows_costs(ledger["cost"]) and largest(ledger["cost"]):
-        yield losses(ledger["cost"])
-    yield utilization(analysis.utilization)
     source = Source(analysis=analysis, document=document)
+    lost = losses(source)
+    if lost.missing is None:
+        yield on_console(lost, document)
+    yield utilization(analysis.utilization)
     if analysis.energy.joules_per_step is not None:
         yield on_console(energy(source), document)
     if analysis.experts is not None:

@@ -11,21 +11,17 @@ from traincope.figures.efficiency.waterfall import waterfall
 from traincope.figures.ranks.rank_shares import rank_shares
 from traincope.figures.steps.ledger_steps import ledger_steps
 from traincope.printable import short
-from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Document
-from traincope.report.sections.counted_steps import counted_steps
+from traincope.report.sections.losses import losses
 from traincope.report.sections.pipeline import NEGATIVE_JITTER
-from traincope.report.text.sections.cause_table import HEADS, LEAD, NUM_WORDS, TITLE, cause_rows
-from traincope.report.text.sections.loss_table import SCOPES, cause, largest, lead, price_head
+from traincope.report.sections.terms import causes, terms
 from traincope.report.text.sections.waterfall import not_visible, on_device, run_ahead
 from traincope.units import duration, milliseconds, share
 from traincope.viewer.components import absent, field, linked, parameter, section, table
-from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
+from traincope.viewer.sections import rendered
 
 JOB = "job"
 MAX_RANKS, WORST = 512, 12
-Path = tuple[str, ...]
 
 
 def render(asked: Asked) -> Sequence[Component]:
@@ -35,6 +31,8 @@ def render(asked: Asked) -> Sequence[Component]:
     scope, ranks = _chosen(asked, analysis)
     shares, step_ns = _shares(analysis, ranks)
     term = asked.view.text("term")
+    tables, ledger = [make(asked.source) for make in (terms, causes, losses)], asked.document["ledger"]
+    unseen = "" if ledger is None else not_visible(ledger, analysis.run_ahead)
     return [
         html.Div(
             [field("scope", _scopes(analysis, scope)), field("term", _terms(analysis, term))], className="controls"
@@ -53,9 +51,8 @@ def render(asked: Asked) -> Sequence[Component]:
             + ("" if analysis.bubble is None else f"; below 0: {NEGATIVE_JITTER}"),
         ),
         section("Rank by rank", asked.graph(rank_shares(analysis.ledger, stages=_stages(analysis)))),
-        section("All terms", *_table(asked), note="sums over all ranks and steps without the warm-up"),
-        *_causes(asked),
-        *_losses(asked),
+        *(rendered(each, asked) for each in tables if each.missing is None),
+        html.Div([html.P(unseen)]),
     ]
 
 
@@ -143,80 +140,6 @@ def _worst(asked: Asked, analysis: Analysis, ranks: list[RankLedger], term: str 
 
 def _title(term: str) -> str:
     return short(term, max_length=60)
-
-
-def _table(asked: Asked) -> list[Component]:
-    document = asked.document
-    ledger = document["ledger"]
-    if ledger is None:
-        return []
-    rows = [
-        [
-            term,
-            number(document, "ledger", "waterfall", term, form="share"),
-            number(document, "ledger", "terms", term, form="duration"),
-            *_costs(document, term),
-        ]
-        for term, ns in ledger["terms"].items()
-        if ns
-    ]
-    wall = number(document, "ledger", "wall_ns", form="duration")
-    rows.append([counted_steps(ledger), "100.0 %", wall, *_costs(document)])
-    heads = ("term", "share of step time", "total time", *_cost_heads(document))
-    return [table(heads, rows), *map(html.P, filter(None, [not_visible(ledger, asked.analysis.run_ahead)]))]
-
-
-def _cost_heads(document: Document) -> tuple[str, ...]:
-    """Heads of the cost columns; empty where the whole run costs little."""
-    cost = document["ledger"]["cost"] if document["ledger"] else None
-    if cost is None or not shows_costs(cost):
-        return ()
-    return ("rank-hours",) if cost["money"] is None else ("rank-hours", price_head(cost))
-
-
-def _costs(document: Document, term: str | None = None) -> list[Component]:
-    """Costs of a term, or of all terms."""
-    hours: Path = ("wall_rank_hours",) if term is None else ("rank_hours", term)
-    price: Path = ("wall_money",) if term is None else ("money", term)
-    cells = (
-        number(document, "ledger", "cost", *hours, form="hours"),
-        number(document, "ledger", "cost", *price, form="money"),
-    )
-    return list(cells[: len(_cost_heads(document))])
-
-
-def _causes(asked: Asked) -> list[Component]:
-    """The causes within the terms, as far as they matter to their term."""
-    rows = [
-        [
-            row.term,
-            row.cause,
-            row.basis,
-            number(asked.document, *row.place, "ratio", form="share"),
-            number(asked.document, *row.place, "ns", form="duration"),
-        ]
-        for row in cause_rows(asked.document)
-    ]
-    return [section(TITLE, table(HEADS, rows, numbers_from=NUM_WORDS), note=LEAD)] if rows else []
-
-
-def _losses(asked: Asked) -> list[Component]:
-    """The losses by cause; empty where the whole run costs little."""
-    document = asked.document
-    cost = document["ledger"]["cost"] if document["ledger"] else None
-    heads = _cost_heads(document)
-    if cost is None or not heads or not largest(cost):
-        return []
-    rows = [
-        [
-            cause(loss),
-            SCOPES[loss["scope"]],
-            number(document, "ledger", "cost", "losses", at, "rank_hours", form="hours"),
-            *(number(document, "ledger", "cost", "losses", at, "money", form="money") for _ in heads[1:]),
-        ]
-        for at, loss in largest(cost)
-    ]
-    return [section("Losses by cause", table(("cause", "scope", *heads), rows, numbers_from=2), note=lead(cost))]
 
 
 PAGE = Page(slug="ledger", title="Ledger", needs=Needs.ANALYSIS, render=render)

@@ -7,15 +7,16 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from traincope.analysis import Analysis, DeviceStall, LossKind, Scope
+from traincope.analysis import Analysis, DeviceStall, Scope
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.lines import indented, text
 from traincope.palette import colour
 from traincope.report.document.costs import shows_costs
-from traincope.report.schema import Cause, Cost, Ledger, TermCauses
+from traincope.report.schema import Cost, Ledger, TermCauses
 from traincope.report.sections.counted_steps import counted_steps, mean_step_ns
+from traincope.report.sections.terms import named_cause
 from traincope.report.text.bars import bar
 from traincope.timeline import LedgerClock
 from traincope.units import count, duration, milliseconds, money, rank_hours, share
@@ -38,23 +39,6 @@ class Bar:
 
 MIN_CAUSE, MIN_OF_TERM = 0.01, 0.2
 """Smallest share of step time, and of its term, of a cause that is shown below the term."""
-CAUSES: Mapping[str, str] = {
-    LossKind.EXPERT_PADDING: "expert padding",
-    LossKind.REDUNDANT_COMPUTE: "redundant compute",
-    LossKind.UNFUSED_KERNELS: "could be fused",
-    LossKind.KERNEL_INEFFICIENCY: "below peak",
-    LossKind.AMBIGUOUS_WAIT: "may be wait",
-    LossKind.AWAITED_JOB: "for",
-    LossKind.PART: "of it",
-    LossKind.MESSAGE_IMBALANCE: "unequal messages",
-    LossKind.CONTENTION: "contention",
-    LossKind.LATE_RANK: "late",
-    LossKind.BUBBLE_SCHEDULE: "",
-    LossKind.BUBBLE_IMBALANCE: "",
-    LossKind.BUBBLE_JITTER: "",
-    LossKind.RECORDER: "recorder, at most",
-}
-"""Kind of a cause -> its words below its term. Its subject follows, or is enough."""
 
 
 def waterfall(
@@ -120,12 +104,6 @@ def shown_causes(ledger: Ledger, of: TermCauses) -> Iterator[tuple[str, float]]:
         ratio = cause["ratio"] or 0.0
         if ratio >= MIN_OF_TERM and terms * ratio >= MIN_CAUSE:
             yield named_cause(cause) + both, terms * ratio
-
-
-def named_cause(cause: Cause) -> str:
-    """A cause in words, e.g. "contention: all_gather during tp" or "late: rank 3"."""
-    words = CAUSES.get(cause["kind"], cause["kind"].replace("_", " "))
-    return ": ".join(filter(None, (words, cause["subject"])))
 
 
 def _costs(cost: Cost, term: str | None) -> Iterator[str]:
