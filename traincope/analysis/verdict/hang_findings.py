@@ -13,6 +13,7 @@ from traincope.timeline import Timeline, with_copies
 from traincope.units import numbers
 
 MESSAGES = ("send", "recv")
+RAISED = (FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY)
 MAX_PROCESSES = 4
 """With more suspects than this, only the first processes are named."""
 
@@ -28,9 +29,24 @@ def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fa
             ranks=hang.culprits or hang.suspects,
             steps=() if hang.step is None else (hang.step,),
             confidence=hang.confidence,
-            evidence=hang.evidence,
+            evidence="; ".join([hang.evidence, *_own_error(hang, faults)]),
             advice=" ".join([_advice(timeline, hang), *_prospects(timeline, hang, faults)]),
         )
+
+
+def _own_error(hang: Hang, faults: Sequence[Fault]) -> Iterator[str]:
+    """Say what a culprit raised by itself, after the others had waited for it: it tells why it stood."""
+    raised = [
+        fault
+        for fault in faults
+        if fault.kind in RAISED
+        and not (fault.of_communication or fault.handler or fault.raised == KeyboardInterrupt.__name__)
+        and fault.at_ns >= hang.since_ns
+        and {*fault.ranks} & {*hang.culprits}
+    ]
+    if raised:
+        first = min(raised, key=lambda fault: fault.at_ns)
+        yield f"then {numbers(first.ranks, 'rank')} raised {first.what}"
 
 
 def ended_stops(timeline: Timeline, over: Sequence[Hang]) -> Iterator[Finding]:

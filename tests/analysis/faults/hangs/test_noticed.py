@@ -237,6 +237,19 @@ def test_what_a_dying_process_does_is_no_progress_of_the_culprit(after: list[Row
     assert noticed.culprits == (1,)
 
 
+@pytest.mark.parametrize(
+    ("ending", "told"), [("ValueError", "; then rank 1 raised ValueError"), ("KeyboardInterrupt", "")]
+)
+def test_what_the_culprit_raised_in_the_end_is_told_but_no_interruption(ending: str, told: str) -> None:
+    """Its loader timed out, or somebody pressed Ctrl-C."""
+    last = phase(Phase.GC, DYING_NS, DYING_NS + MS, at=NUM_STEPS)
+    dying = noted(failed(), rank(1, *steps(), last, groups=[WORLD], ending=ending))
+    hang = analyze(build_timeline(dying)).verdict[0]
+    assert (hang.kind, hang.ranks) == (FindingKind.HANG, (1,))
+    assert hang.evidence.partition(NOTED)[2].startswith(told)
+    assert ("raised" in hang.evidence) is bool(told)
+
+
 def test_a_stop_that_ended_by_itself_is_reported_with_rank_place_and_length() -> None:
     """Rank 1 paused for 40 s in step 5 and went on; the agent announced it, and its end."""
     over = {**JUDGED, "state": "over", "lasted_ns": 40 * S}
