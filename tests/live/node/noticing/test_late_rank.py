@@ -1,6 +1,7 @@
 """A rank that the others seem to wait for, by the rows of the node's ranks."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -36,14 +37,20 @@ def test_equal_ranks_few_steps_and_small_delays_name_none() -> None:
     assert LateRank().judge([each for each in rows(late=1) if each.rank == 1]) is None
 
 
-def test_a_rank_that_is_late_in_some_steps_only_is_not_sampled() -> None:
-    """Rank 1 works 90 more in every third step: 30 on average."""
+@pytest.mark.parametrize(("every", "steps", "late"), [(2, 18, 1), (3, 36, 1), (3, 18, None), (30, 60, None)])
+def test_work_in_each_second_or_third_step_is_sampled_and_a_rare_slow_step_is_not(
+    every: int, steps: int, late: int | None
+) -> None:
+    """Rank 1 works 30 more on average, as one that plans, packs or logs for all."""
+    more = 30 * every
     mixed = [
-        row(rank, step, own_ns=60 + 90 * (rank == 1 and step % 3 == 0), wall_ns=200)
+        row(rank, step, own_ns=60 + more * (rank == 1 and step % every == 0), wall_ns=1000)
         for rank in range(3)
-        for step in range(1, 31)
+        for step in range(1, steps + 1)
     ]
-    assert LateRank().judge(mixed) is None
+    assert LateRank().judge(mixed) is None  # 3 % of a step
+    mixed = [replace(each, wall_ns=100 + more) for each in mixed]
+    assert LateRank().judge(mixed) == late
 
 
 def test_noise_names_none() -> None:

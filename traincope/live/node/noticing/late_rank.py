@@ -17,8 +17,10 @@ NUM_REMEMBERED = 64
 MIN_STEPS = 8
 LATE = 0.05
 """Share of the step by which the rank's own work is longer, and its waits are shorter, than the others'."""
-MOSTLY = 0.75
-"""Share of the steps in which its own work is the longest."""
+STANDARD_ERRORS = 4.0
+"""Standard errors of the mean by which its own work is longer. A rank that works longer in each second step is late,
+one that was slow in one step is not.
+"""
 
 
 class LateRank:
@@ -43,7 +45,7 @@ class LateRank:
         )
         at = int(own_ns.mean(axis=1).argmax())
         others = np.arange(len(known)) != at
-        longer_ns = own_ns[at].mean() - np.median(own_ns[others].mean(axis=1))
+        longer_ns = own_ns[at] - np.median(own_ns[others], axis=0)
         waited_ns = np.median(waits_ns[others].mean(axis=1)) - waits_ns[at].mean()
-        mostly = (own_ns[at] > own_ns[others].max(axis=0)).mean() >= MOSTLY
-        return list(known)[at] if mostly and min(longer_ns, waited_ns) >= LATE * wall_ns.mean() else None
+        is_sure = longer_ns.mean() >= STANDARD_ERRORS * longer_ns.std(ddof=1) / len(common) ** 0.5
+        return list(known)[at] if is_sure and min(longer_ns.mean(), waited_ns) >= LATE * wall_ns.mean() else None
