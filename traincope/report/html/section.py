@@ -11,7 +11,6 @@ from traincope.report.html.plots import plot
 from traincope.report.html.values import markup
 from traincope.report.schema import Document
 from traincope.report.sections import section as data
-from traincope.report.sections.values import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def on_page(section: data.Section, document: Document) -> Section:
     return Section(
         name=section.name,
         title=section.title,
-        lead=plain(document, section.lead),
+        lead=markup(document, section.lead),
         body=tuple(_part(part, document) for part in section.on_screens),
         missing=section.missing,
     )

@@ -7,7 +7,7 @@ from traincope.analysis.reliability.reliability import Reliability
 from traincope.analysis.reliability.rolling import Rolling
 from traincope.report.schema import Document
 from traincope.report.sections.forms import Form
-from traincope.report.sections.section import Drawing, Lines, Number, Part, Section, Table, Words, number, rows
+from traincope.report.sections.section import Drawing, Lines, Number, On, Part, Section, Table, Words, number, rows
 from traincope.report.sections.source import Source
 from traincope.units import MISSING, count, duration, share
 
@@ -42,6 +42,13 @@ def reliability(source: Source) -> Section:
                 rows=rows(_cause(at, cause, job.badput) for at, cause in enumerate(job.causes[:MAX_CAUSES])),
             ),
             Lines(tuple(_lines(job, of=of))),
+            Table(
+                caption="Badput: time that was not productive",
+                heads=("part", "cause of the interruption", "time", "interruptions of unknown time"),
+                rows=rows(_badput(at, entry) for at, entry in enumerate(job.badput)),
+                left=frozenset({0, 1}),
+                on=On.SCREEN,
+            ),
         ),
     )
 
@@ -77,6 +84,13 @@ def _cause(at: int, cause: CauseCount, badput: Sequence[Badput]) -> Iterator[Wor
     yield _number("causes", at, "ratio", form="share")
     for part in COSTS:
         yield _time(badput, part, cause.cause)
+
+
+def _badput(at: int, entry: Badput) -> Iterator[Words]:
+    yield entry.part.replace("_", " ")
+    yield (entry.cause or "").replace("_", " ")
+    yield _number("badput", at, "ns")
+    yield _number("badput", at, "unknown", form="count")
 
 
 def _time(badput: Sequence[Badput], part: str, cause: str) -> Words:
