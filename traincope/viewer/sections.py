@@ -31,15 +31,16 @@ def rendered(each: Section, asked: Asked, *, links: Sequence[Sequence[Component 
     """A section under its heading; an empty one is its reason alone. `links`: those of each of its findings."""
     if each.missing is not None:
         return absent(each.missing)
-    parts = [component for part in each.on_screens for component in _part(part, asked, links)]
+    parts = [component for part in each.on_screens for component in _part(part, asked, links, title=each.title)]
     more = [html.P(dcc.Link(link.words, href=asked.view.on(link.page, step=link.step).address)) for link in each.links]
     return section(each.title, *parts, *more, note=plain(asked.document, each.lead))
 
 
-def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]]) -> Iterator[Component]:
+def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]], *, title: str) -> Iterator[Component]:
+    """A caption that repeats the section's title is left out."""
     match part:
         case Table():
-            yield html.H3(printed(part.caption))
+            yield from [] if part.caption == title else [html.H3(printed(part.caption))]
             rows = ([_cell(asked.document, cell) for cell in row] for row in part.rows)
             yield table(part.heads, rows, left=part.left)
         case Drawing():

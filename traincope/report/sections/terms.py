@@ -59,7 +59,7 @@ def terms(source: Source) -> Section:
         lead=f"mean of {count(len(ledger['ranks']), 'rank')} and {counted_steps(ledger)}",
         parts=(
             Table(
-                caption="The ledger",
+                caption=TITLE,
                 heads=("term", "share of step time", "ms per step", *heads),
                 rows=rows((*(_term(term, cost) for term in took), (*whole, *_costs(cost, None)))),
                 on=On.SCREEN,
