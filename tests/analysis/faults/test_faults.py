@@ -284,6 +284,21 @@ def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
     ]
 
 
+@pytest.mark.parametrize("recorded", [{}, {"SIGHUP": HANGING}], ids=["no rank recorded it", "one rank recorded it"])
+def test_a_closed_terminal_stops_the_job_also_where_ranks_died_before_they_could_record_it(
+    recorded: dict[str, str],
+) -> None:
+    """torchrun raises an exception then: its own end is no signal, and its ranks' ends are."""
+    ranks = ended(0, last_ns=150 * MS, signals=recorded), ended(1, last_ns=150 * MS)
+    notes = note(0, -1, first=True), note(1, -1)
+    job, *ends = faults(noted(*ranks, notes=notes))
+    assert (job.kind, job.what) == (FaultKind.STOPPED, "every rank got SIGHUP")
+    assert "its terminal was closed" in job.evidence
+    assert all(end.follows for end in ends)
+    job, *_ = faults(noted(*ranks, notes=(notes[0], note(1, 1))))
+    assert job.kind != FaultKind.STOPPED
+
+
 def test_a_signal_to_the_launcher_stops_the_job() -> None:
     silent = [ended(number, last_ns=150 * MS) for number in (0, 1)]
     job, *_ = faults(noted(*silent, notes=(note(None, -15, first=True),)))

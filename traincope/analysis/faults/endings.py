@@ -129,6 +129,10 @@ def _is_shared(end: Fault, first: Fault) -> bool:
     return same and bool(first.traceback) and by_itself and abs(end.at_ns - first.at_ns) <= SHARED_NS
 
 
+HUNG_UP = f"was killed (signal {signal.SIGHUP.value})"
+"""A launcher passes this signal on, and sends it for no other reason: its terminal was closed."""
+
+
 def is_external_signal(end: Fault) -> bool:
     """True if a signal from another process ended the rank, or its handler in the training did."""
     return end.handler in STOP_SIGNALS or (end.kind == FaultKind.SIGNAL and end.what.startswith("SIG"))
@@ -457,17 +461,19 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             name = _signal_name(-note.exit_code)
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
-    signalled = [end for end in ends if is_external_signal(end)]
+    signalled = [end for end in ends if is_external_signal(end) or end.what.startswith(HUNG_UP)]
     if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline, signalled):
         return None
     if all(map(is_terminated, signalled)) and unrecorded(timeline, ends):
         return None
-    name = signalled[0].handler or signalled[0].what.partition(" ")[0]
+    named = (end.handler or end.what.partition(" ")[0] for end in signalled if is_external_signal(end))
+    name = next(named, signal.SIGHUP.name)
+    closed = "its terminal was closed, or " if name == signal.SIGHUP.name else ""
     return Fault(
         kind=FaultKind.STOPPED,
         at_ns=min(end.at_ns for end in signalled),
         what=f"every rank got {name}",
-        evidence="no rank had ended before: a scheduler, a time limit or a user stopped it",
+        evidence=f"no rank had ended before: {closed}a scheduler, a time limit or a user stopped it",
     )
 
 
