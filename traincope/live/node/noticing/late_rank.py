@@ -17,7 +17,7 @@ NUM_REMEMBERED = 64
 MIN_STEPS = 8
 LATE = 0.05
 """Share of the step by which the rank's own work is longer, and its waits are shorter, than the others'."""
-STANDARD_ERRORS = 3.5
+STANDARD_ERRORS = 3.0
 """Standard errors of the mean by which its own work is longer. A rank that works longer in each second step is late,
 one that was slow in one step is not.
 """
