@@ -20,7 +20,8 @@ ADVICE = {
     ),
     ShortageCause.CORES: "Start no more ranks on a host than it has cores, and leave cores to DataLoader workers",
     ShortageCause.OTHER_PROCESSES: (
-        "Stop the other processes (`top` shows them), or give the ranks cores of their own"
+        "Stop the other processes (`top` shows them), or give the ranks cores of their own. If they are DataLoader "
+        "workers, use fewer"
     ),
     ShortageCause.OWN_THREADS: "Use no more threads than cores (OMP_NUM_THREADS), and fewer DataLoader workers",
     ShortageCause.UNKNOWN: "Find the threads that use the cores (`pidstat -t 1`), and give each rank cores of its own",
