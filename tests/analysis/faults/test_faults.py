@@ -297,6 +297,8 @@ def test_a_closed_terminal_stops_the_job_also_where_ranks_died_before_they_could
     assert all(end.follows for end in ends)
     job, *_ = faults(noted(*ranks, notes=(notes[0], note(1, 1))))
     assert job.kind != FaultKind.STOPPED
+    failed = ended(1, last_ns=90 * MS, ending="ValueError", raised="model.py:41")
+    assert faults(noted(ranks[0], failed, notes=notes))[0].kind != FaultKind.STOPPED
 
 
 def test_a_signal_to_the_launcher_stops_the_job() -> None:

@@ -1,11 +1,18 @@
 """Boxes and gaps of a pipeline's step, recorded above and in theory below."""
 
+from dataclasses import replace
+
 from tests.analysis.pipeline.test_gaps import gpipe
+from tests.report.example import analysis
 from traincope.analysis import Schedule, recorded_schedule, theoretical_schedule
 from traincope.figures.ranks.schedule import pipeline_schedule
 from traincope.palette import ACTIONS, colour
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.schedule import TimedAction, Timetable
+from traincope.report.document.document import to_document
+from traincope.report.sections.pipeline import TOO_LARGE, pipeline
+from traincope.report.sections.section import Drawing, Lines, On
+from traincope.report.sections.source import Source
 
 MS = 1_000_000
 
@@ -57,7 +64,11 @@ def test_each_colour_has_one_meaning_and_each_name_one_legend_entry() -> None:
     assert by_name["idle: jitter and transfers"].pattern.fgcolor == colour("bubble.jitter")
 
 
-def test_too_many_boxes_do_not_fit() -> None:
+def test_a_step_with_too_many_actions_is_not_drawn() -> None:
     row = tuple(TimedAction(Action("F", 0, at), at, at + 1) for at in range(4_001))
-    assert not Schedule(timetable=Timetable(rows={0: row}, span=4_001), gaps={}).fits
-    assert Schedule(timetable=Timetable(rows={0: row[1:]}, span=4_001), gaps={}).fits
+    result = analysis()
+    assert result.bubble is not None
+    many = replace(result, bubble=replace(result.bubble, timetable=Timetable(rows={0: row}, span=4_001)))
+    parts = pipeline(Source(analysis=many, document=to_document(many))).on_screens
+    assert Lines((TOO_LARGE,), on=On.SCREEN) in parts
+    assert not any(isinstance(part, Drawing) for part in parts)

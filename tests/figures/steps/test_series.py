@@ -3,8 +3,9 @@
 import numpy as np
 
 from traincope.analysis import Samples
+from traincope.analysis.efficiency.samples import names_to_draw
 from traincope.figures.steps.gpu_samples import gpu_sample_curves
-from traincope.figures.steps.loss_curves import logged_curves, names_to_draw
+from traincope.figures.steps.loss_curves import logged_curves
 from traincope.figures.steps.memory import memory_over_steps
 
 MIB = 1 << 20

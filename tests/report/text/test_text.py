@@ -44,15 +44,15 @@ WHERE THE TIME WENT  mean step 100 ms over 2 ranks and 3 steps
 UTILIZATION  MFU unknown: no FLOPs are recorded
 
 PIPELINE BUBBLE  23.0 % of step time, theory 20.0 % (1f1b, 4 microbatches)
-    stage  ranks  schedule  imbalance  jitter  bubble
-    0      0        20.0 %      4.0 %  -1.0 %  23.0 %
-    1      1        20.0 %      4.0 %  -1.0 %  23.0 %
+    stage  schedule  imbalance  jitter  bubble
+    0        20.0 %      4.0 %  -1.0 %  23.0 %
+    1        20.0 %      4.0 %  -1.0 %  23.0 %
     negative jitter: less idle time than with each action's median
 
 COMMUNICATION  means per rank and step; times in ms, bus bandwidth in GB/s
-    axis  operation   count     bytes  transfer  wait  exposed  GB/s
-    pp    send          4.0   4.0 MiB      3.00  0.00     3.00  1.40
-    fsdp  all_gather    8.0  16.0 MiB      1.00  2.50     2.50     -
+    axis, operation  count     bytes  transfer  wait  exposed  GB/s
+    pp send            4.0   4.0 MiB      3.00  0.00     3.00  1.40
+    fsdp all_gather    8.0  16.0 MiB      1.00  2.50     2.50     -
 
 RANKS  means per step
     rank  step ms  compute  exposed  bubble  straggler wait ms

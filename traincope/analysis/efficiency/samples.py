@@ -1,6 +1,6 @@
 """Series of values sampled once per step: memory, logged values, GPU measurements."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,10 @@ from numpy.typing import NDArray
 from traincope.analysis.efficiency.experts import DROPPED, PADDING, TOKENS
 from traincope.events import GPU_ENERGY, HELD, NO_STEP, Kind, Phase
 from traincope.timeline import RankTimeline, Timeline
+
+MAX_NAMES = 4
+"""Logged values in a figure."""
+LOSS = "loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,12 @@ def logged_samples(timeline: Timeline) -> tuple[Samples, ...]:
     return tuple(
         samples for samples in every if samples.name not in (PADDING, DROPPED) and not TOKENS.fullmatch(samples.name)
     )
+
+
+def names_to_draw(samples: Sequence[Samples]) -> tuple[str, ...]:
+    """The first four names: those that contain `loss`, then the others in order of logging."""
+    names = dict.fromkeys(sample.name for sample in samples)
+    return tuple(sorted(names, key=lambda name: LOSS not in name.lower()))[:MAX_NAMES]
 
 
 def gpu_samples(timeline: Timeline) -> tuple[Samples, ...]:

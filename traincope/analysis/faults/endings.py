@@ -462,7 +462,11 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
     signalled = [end for end in ends if is_external_signal(end) or end.what.startswith(HUNG_UP)]
-    if not signalled or len(signalled) < len(timeline.ranks) or _answered_by_launcher(timeline, signalled):
+    reached = {rank for end in signalled for rank in end.ranks}
+    if not reached or not {rank.rank for rank in timeline.ranks} <= reached:
+        return None
+    began_ns = min(end.at_ns for end in signalled)
+    if any(_failed_before(end, began_ns) for end in ends) or _answered_by_launcher(timeline, signalled):
         return None
     if all(map(is_terminated, signalled)) and unrecorded(timeline, ends):
         return None
@@ -471,7 +475,7 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
     closed = "its terminal was closed, or " if name == signal.SIGHUP.name else ""
     return Fault(
         kind=FaultKind.STOPPED,
-        at_ns=min(end.at_ns for end in signalled),
+        at_ns=began_ns,
         what=f"every rank got {name}",
         evidence=f"no rank had ended before: {closed}a scheduler, a time limit or a user stopped it",
     )

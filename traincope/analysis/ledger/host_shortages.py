@@ -22,8 +22,8 @@ MIN_RATIO = 0.05
 """Share of time that a rank must lose, and least share of it in which a quota or a memory must be short."""
 SAME = 0.5
 """Least share of the longest wait on a host from which a rank is as short of cores as that one."""
-STARVED = 1.0
-"""Wait for a core / CPU time from which a rank lacks cores on a full host, however long the others wait."""
+STARVED, NEARLY_SAME = 1.0, 0.25
+"""On a full host: wait per CPU time, and least share of the longest wait, from which a rank lacks cores too."""
 BUSY = 0.8
 """Share of the cores that must be busy for other processes, or the ranks' own threads, to be the cause."""
 MIN_OTHERS = 0.1
@@ -168,12 +168,11 @@ def _counted_ns(rank: RankTimeline, ledger: RankLedger) -> tuple[int, int]:
 def _of_cores(host: str, ranks: Sequence[_Rank]) -> HostShortage | None:
     longest = max(rank.core_wait for rank in ranks)
     is_full = (_busy_ratio(_measured(host, ranks, ranks)) or 0.0) >= BUSY
-    short = [
-        rank
-        for rank in ranks
-        if rank.core_wait >= MIN_RATIO
-        and (rank.core_wait >= SAME * longest or (is_full and rank.core_wait >= STARVED * rank.rates[Usage.CPU_TIME]))
-    ]
+    short = []
+    for rank in ranks:
+        is_starved = is_full and rank.core_wait >= STARVED * rank.rates[Usage.CPU_TIME]
+        if rank.core_wait >= max(MIN_RATIO, (NEARLY_SAME if is_starved else SAME) * longest):
+            short.append(rank)
     bound = _bound_together(short, ranks)
     short = bound or short
     if not short or (len(short) == 1 < len(ranks)):

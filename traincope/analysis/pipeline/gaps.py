@@ -27,10 +27,6 @@ class Gap:
     end_ns: int
 
 
-MAX_DRAWN = 4_000
-"""Actions in a figure; more are slow to draw and too small to read."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One step of a pipeline to draw: its actions and its gaps."""
@@ -38,11 +34,6 @@ class Schedule:
     timetable: Timetable
     gaps: Mapping[int, tuple[Gap, ...]]
     """Rank -> its gaps, in order."""
-
-    @property
-    def fits(self) -> bool:
-        """True if it has few enough actions to draw."""
-        return sum(map(len, self.timetable.rows.values())) <= MAX_DRAWN
 
 
 def recorded_schedule(ran: Timetable) -> Schedule | None:

@@ -6,23 +6,16 @@ import numpy as np
 import plotly.graph_objects as go
 
 from traincope.analysis import Samples
+from traincope.analysis.efficiency.samples import names_to_draw
 from traincope.arrays import Floats
 from traincope.figures.drawing.canvas import stacked, step_axis
 from traincope.figures.drawing.folding import by_count
 from traincope.figures.drawing.labels import label
 from traincope.palette import BLUE, SEVERE
 
-MAX_NAMES = 4
 MAX_POINTS = 1_000
 """Points of a line."""
-LOSS = "loss"
 ROW = 150
-
-
-def names_to_draw(samples: Sequence[Samples]) -> tuple[str, ...]:
-    """The first four names: those that contain `loss`, then the others in order of logging."""
-    names = dict.fromkeys(sample.name for sample in samples)
-    return tuple(sorted(names, key=lambda name: LOSS not in name.lower()))[:MAX_NAMES]
 
 
 def logged_curves(samples: Sequence[Samples]) -> go.Figure:

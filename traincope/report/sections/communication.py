@@ -38,12 +38,7 @@ def communication(source: Source) -> Section:
                 of=(calls, per_step),
                 caption="Axis, operation, call site, and its wait, exposed and hidden transfer; click a box to zoom in",
             ),
-            Table(
-                caption="Operations by axis",
-                heads=("axis", "operation", "count", "bytes", "transfer", "wait", "exposed", "GB/s"),
-                rows=rows(_operation(at, operation) for at, operation in enumerate(operations)),
-                left=frozenset({0, 1}),
-            ),
+            *(_operations(operations, on=on) for on in (On.CONSOLE, On.SCREEN)),
             Lines((*([f"waits and transfers{apart}"] if apart else []), *_notes(operations, per_step))),
             *_sites(calls, per_step),
             *_waits(source),
@@ -57,10 +52,21 @@ def _why_none(source: Source) -> str:
     return ALONE if run["world_size"] == 1 else IMPORTED if run["imported"] else NO_CALL
 
 
-def _operation(at: int, operation: AxisOperation) -> Iterator[Words]:
-    per = ("ledger", "rank_steps")
-    yield Term(exposed_transfer(operation.axis), operation.axis)
-    yield operation.operation
+def _operations(operations: Sequence[AxisOperation], *, on: On) -> Table:
+    """On a console axis and operation share the column that a narrow one shortens."""
+    names = ("axis, operation",) if on is On.CONSOLE else ("axis", "operation")
+    return Table(
+        caption="Operations by axis",
+        heads=(*names, "count", "bytes", "transfer", "wait", "exposed", "GB/s"),
+        rows=rows(_operation(at, operation, on=on) for at, operation in enumerate(operations)),
+        left=frozenset(range(len(names))),
+        on=on,
+    )
+
+
+def _operation(at: int, operation: AxisOperation, *, on: On) -> Iterator[Words]:
+    per, axis, name = ("ledger", "rank_steps"), operation.axis, operation.operation
+    yield from (f"{axis} {name}",) if on is On.CONSOLE else (Term(exposed_transfer(axis), axis), name)
     yield number("comm", at, "count", form="mean", per=per)
     yield number("comm", at, "bytes", form="size", per=per)
     for key in ("transfer_ns", "wait_ns", "exposed_ns"):
@@ -118,7 +124,7 @@ def _sizes(operations: Sequence[AxisOperation]) -> Iterator[Part]:
     sizes = [(operation, messages) for operation in operations for messages in operation.sizes]
     if sizes:
         yield Table(
-            caption="By message size, sums over all ranks and steps; a row: up to its size, over half of it",
+            caption="By message size, sums over all ranks and counted steps; a row: up to its size, over half of it",
             heads=("axis", "operation", "size up to", "count", "transfer", "mean transfer", "GB/s"),
             rows=rows(
                 (

@@ -1,6 +1,7 @@
 """Logged values: curves over the steps."""
 
 from traincope.analysis import logged_samples
+from traincope.analysis.efficiency.samples import names_to_draw
 from traincope.report.sections.section import Drawing, Section
 from traincope.report.sections.source import Source
 
@@ -12,9 +13,6 @@ def logged(source: Source) -> Section:
     samples = logged_samples(source.analysis.timeline)
     if not samples:
         return Section(name=NAME, title=TITLE, missing=MISSING)
-    return Section(
-        name=NAME,
-        title=TITLE,
-        lead="mean over the ranks that logged them",
-        parts=(Drawing(figure="curves", of=(samples,), caption="Logged values; of more than four, losses come first"),),
-    )
+    more = len({sample.name for sample in samples}) - len(names_to_draw(samples))
+    caption = f"Logged values, mean over the ranks that logged them{f'; {more} more are not drawn' if more else ''}"
+    return Section(name=NAME, title=TITLE, parts=(Drawing(figure="curves", of=(samples,), caption=caption),))

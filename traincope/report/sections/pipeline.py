@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from traincope.analysis import Bubble, StageBubble, recorded_schedule, theoretical_schedule
-from traincope.analysis.pipeline.gaps import MAX_DRAWN
 from traincope.report.schema import Ledger
 from traincope.report.sections.counted_steps import sampled
 from traincope.report.sections.forms import across_hosts
@@ -16,6 +15,8 @@ NO_AXIS = "This run has no pipeline: no rank has a coordinate on an axis pp, and
 NO_STEP = "No step of the whole pipeline was recorded: a stage has no recorded actions, or no step was completed."
 NO_CLOCK = "The schedule is not drawn: the offset between the stages' clocks is too uncertain."
 NO_REPLAY = "The schedule is not drawn: the recorded order cannot be replayed, so its gaps have no cause."
+MAX_DRAWN = 4_000
+"""Actions in a figure; more are slow to draw and too small to read."""
 TOO_LARGE = f"The schedule is not drawn: it has more than {MAX_DRAWN:,} actions. The viewer's timeline shows them."
 NEGATIVE_JITTER = "negative jitter: less idle time than with each action's median"
 SHOWN_RATIO = 0.0005
@@ -33,12 +34,7 @@ def pipeline(source: Source) -> Section:
         title=TITLE,
         lead=tuple(_lead(bubble, ledger)),
         parts=(
-            Table(
-                caption="Each stage, shares of its step time",
-                heads=("stage", "ranks", *CAUSES, "bubble"),
-                rows=rows(_stage(at, stage) for at, stage in enumerate(bubble.stages)),
-                left=frozenset({0, 1}),
-            ),
+            *(_stages(bubble, on=on) for on in (On.CONSOLE, On.SCREEN)),
             Lines((NEGATIVE_JITTER,) if negative else ()),
             *_step(bubble, apart=across_hosts(source.analysis.timeline.clocks)),
             Table(
@@ -66,10 +62,23 @@ def _lead(bubble: Bubble, ledger: Ledger) -> Iterator[Words]:
     yield f" ({bubble.schedule}, {spread}{count(bubble.num_microbatches)} microbatches){sampled(ledger)}"
 
 
-def _stage(at: int, stage: StageBubble) -> Iterator[Words]:
+def _stages(bubble: Bubble, *, on: On) -> Table:
+    """A screen also names the ranks, which may be too many for a console's line."""
+    names = ("stage",) if on is On.CONSOLE else ("stage", "ranks")
+    return Table(
+        caption="Each stage, shares of its step time",
+        heads=(*names, *CAUSES, "bubble"),
+        rows=rows(_stage(at, stage, on=on) for at, stage in enumerate(bubble.stages)),
+        left=frozenset(range(len(names))),
+        on=on,
+    )
+
+
+def _stage(at: int, stage: StageBubble, *, on: On) -> Iterator[Words]:
     path = ("bubble", "stages", at)
     yield ", ".join(map(str, [stage.stage, *stage.others]))
-    yield numbers(stage.ranks)
+    if on is On.SCREEN:
+        yield numbers(stage.ranks)
     for cause in CAUSES:
         yield number(*path, f"{cause}_ns", form="share", per=(*path, "wall_ns"))
     yield number(*path, "fraction_ratio", form="share")
@@ -80,18 +89,19 @@ def _step(bubble: Bubble, *, apart: str) -> Iterator[Part]:
     if bubble.timetable is None:
         yield Lines((NO_CLOCK,), on=On.SCREEN)
         return
-    schedules = recorded_schedule(bubble.timetable), theoretical_schedule(bubble.timetable)
     caption = f"step {bubble.step}, the step of median length{apart}"
     if bubble.rows is not None:
         yield Drawing(figure="timetable", of=(bubble.timetable,), caption=caption, on=On.CONSOLE)
+    if sum(map(len, bubble.timetable.rows.values())) > MAX_DRAWN:
+        yield Lines((TOO_LARGE,), on=On.SCREEN)
+        return
+    schedules = recorded_schedule(bubble.timetable), theoretical_schedule(bubble.timetable)
     if schedules[0] is None:
         yield Lines((NO_REPLAY,), on=On.SCREEN)
-    elif not schedules[0].fits:
-        yield Lines((TOO_LARGE,), on=On.SCREEN)
-    else:
-        primes = "" if bubble.chunks == 1 else "; a prime marks a rank's second stage"
-        theory = "theory: the same order with equal stages and free messages"
-        yield Drawing(figure="schedule", of=schedules, caption=f"Recorded: {caption}; {theory}{primes}", on=On.SCREEN)
+        return
+    primes = "" if bubble.chunks == 1 else "; a prime marks a rank's second stage"
+    theory = "theory: the same order with equal stages and free messages"
+    yield Drawing(figure="schedule", of=schedules, caption=f"Recorded: {caption}; {theory}{primes}")
 
 
 def _theory() -> Iterator[tuple[Words, ...]]:

@@ -20,7 +20,7 @@ MANY = 8
 SMALL_BYTES, TINY_BYTES, LARGE_BYTES = 1 << 20, 1 << 12, 1 << 23
 """Mean size below which messages are small or tiny, and size from which one message could be several."""
 SHORT_BYTES = 1 << 16
-"""Mean size below which a message takes about as long as an empty one, so that fewer bytes save nothing."""
+"""Size below which a message takes about as long as an empty one, so that fewer bytes save nothing."""
 BUCKET_BYTES = 25 << 20
 """DDP's default size of a bucket."""
 MOST = 0.8
@@ -232,7 +232,7 @@ def _repeated(rows: Sequence[Messages], rank_steps: int) -> Described | None:
 def _precision(rows: Sequence[Messages], products: Collection[str]) -> Described | None:
     """Gradients of 32 bits: the only messages that bf16 halves without a change of the model."""
     total, wide = (sum(row.num_bytes for row in part) for part in (rows, _wide(rows)))
-    if 2 * wide < total or _Pass.of(*rows).mean_bytes < SHORT_BYTES:
+    if 2 * wide < total or _Pass.of(*rows).largest_bytes < SHORT_BYTES:
         return None
     although = next((f", although most products are {dtype}" for dtype in products if dtype in HALF), "")
     what = f"the gradients are sent as fp32{although}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.ledger.host_shortages import MIN_OTHERS, FullHost, HostShortage, ShortageCause
+from traincope.analysis.ledger.host_shortages import MIN_OTHERS, HostShortage, ShortageCause
 from traincope.analysis.verdict.findings import Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.host_losses import CHEAPER_BATCHES
 from traincope.units import count, numbers
@@ -37,35 +37,29 @@ SURE = (ShortageCause.BOUND_CORES, ShortageCause.CPU_QUOTA, ShortageCause.CORES,
 SLOWED = 0.25
 """Wait per CPU time from which a shortage of cores makes transfers of a CPU much longer."""
 UNJUDGED = (FindingKind.EXPOSED_TRANSFER, FindingKind.EXPOSED_WAIT)
-LACKING = ("the ranks lack cores", "Give the ranks enough cores first, and record again.")
 
 
-def without_blame(exposed: Weighted, shortages: Sequence[HostShortage], full: Sequence[FullHost] = ()) -> Weighted:
-    """Yield these findings, but blame no transfer and no rank while the threads that transfer lack cores.
+def without_blame(exposed: Weighted, shortages: Sequence[HostShortage]) -> Weighted:
+    """Yield these findings, but blame no transfer and no rank while the threads that transfer wait for cores.
 
     What need not be sent is reported in any case.
 
-    `shortages`, `full`: empty if GPUs transfer.
+    `shortages`: empty if GPUs transfer.
     """
-    lacks = [LACKING] if any((each.wait_per_cpu or 0.0) >= SLOWED for each in shortages) else [*map(_taken, full)]
+    lacks_cores = any((each.wait_per_cpu or 0.0) >= SLOWED for each in shortages)
     for share, finding in exposed:
-        if lacks and finding.kind in UNJUDGED and not finding.avoidable:
-            why, advice = lacks[0]
+        if lacks_cores and finding.kind in UNJUDGED and not finding.avoidable:
+            why = "the ranks lack cores, so it is not known how long it takes with enough of them"
             finding = replace(
                 finding,
                 kind=FindingKind.EXPOSED_COMMUNICATION,
                 confidence=UNKNOWN,
-                evidence=f"{finding.evidence}; {why}, so it is not known how long it takes with enough of them",
-                advice=advice,
+                evidence=f"{finding.evidence}; {why}",
+                advice="Give the ranks enough cores first, and record again.",
                 estimated_gain_ratio=None,
                 gain_at_most=False,
             )
         yield share, finding
-
-
-def _taken(full: FullHost) -> tuple[str, str]:
-    """Why a full host's ranks may lack cores, and what to do."""
-    return f"the loader's workers keep {full.workers_cores:.1f} of {full.cores:g} cores busy", f"{CHEAPER_BATCHES}."
 
 
 def host_findings(shortages: Sequence[HostShortage]) -> Weighted:

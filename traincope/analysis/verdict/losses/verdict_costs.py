@@ -167,7 +167,7 @@ def cost_findings(
                 messages=all_messages(calls),
                 reported=sum(loss.waited_share for loss in stopping),
             ),
-            *((shortages, full_hosts(timeline, ledger)) if ledger.clock is LedgerClock.HOST else ((), ())),
+            shortages if ledger.clock is LedgerClock.HOST else (),
         ),
         *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
         *_launch_bound(timeline, ahead),
