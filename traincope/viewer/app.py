@@ -30,7 +30,8 @@ LOOK_AGAIN_MS, BUSY_MS = 10_000, 1_000
 PLOTLY_FIRST = '<link rel="prefetch" href="/_dash-component-suites/plotly/package_data/plotly.min.js">'
 """Prefetch of the largest script; assets/plotly.js runs it.
 
-Not a preload: the landing page runs it late, and Chromium complains of a preload unused for some seconds."""
+Not a preload: the landing page runs it late, and Chromium warns of a preload that is unused for some seconds.
+"""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "

@@ -40,7 +40,8 @@ def _part(part: Part, asked: Asked, links: Sequence[Sequence[Component | str]], 
     """A caption that repeats the section's title is left out."""
     match part:
         case Table():
-            yield from [] if part.caption == title else [html.H3(printed(part.caption))]
+            if part.caption != title:
+                yield html.H3(printed(part.caption))
             rows = ([_cell(asked.document, cell) for cell in row] for row in part.rows)
             yield table(part.heads, rows, left=part.left)
         case Drawing():

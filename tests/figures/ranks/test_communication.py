@@ -1,15 +1,22 @@
 """The icicle of operations and the matrix of waits."""
 
+from dataclasses import replace
+
 import numpy as np
 import plotly.graph_objects as go
 
 from tests.report.example import MS, analysis
 from traincope.analysis import CallSite, GroupWait, without_places
+from traincope.figures.drawn import DRAWN
 from traincope.figures.ranks.communication_tree import boxes
 from traincope.figures.ranks.icicle import communication_difference, communication_icicle
 from traincope.figures.ranks.wait_matrix import wait_matrix
 from traincope.figures.run.timeline import class_colour
 from traincope.palette import colour
+from traincope.report.document.document import to_document
+from traincope.report.sections.communication import communication
+from traincope.report.sections.section import Drawing
+from traincope.report.sections.source import Source
 
 
 def paths(icicle: go.Icicle) -> dict[str, int]:
@@ -123,3 +130,14 @@ def test_a_shared_column_shows_the_longest_wait() -> None:
 def test_a_wait_for_another_stage_has_the_bubbles_colour() -> None:
     (wait,) = (box for box in boxes([CallSite("pp", "recv", "", 0, 6, 6)], rank_steps=[1]) if box.name == "wait")
     assert wait.colour == class_colour("exposed_wait[pp]") == colour("bubble.schedule")
+
+
+def test_the_reports_matrix_has_means_over_the_counted_steps() -> None:
+    """Of 9 steps, 3 were recorded in detail: 12 ms of wait are 4 ms per step."""
+    waiting = replace(analysis(), group_waits=(GroupWait(axis="dp", ranks=(0, 1), waits_ns=(12 * MS, 0)),))
+    document = to_document(waiting)
+    document["run"]["steps"] = 9
+    parts = communication(Source(analysis=waiting, document=document)).parts
+    (drawn,) = [part for part in parts if isinstance(part, Drawing) and part.figure == "waits"]
+    (cells,) = DRAWN["waits"](*drawn.of).data
+    assert cells.z.tolist() == [[4.0, 0.0]]

@@ -22,7 +22,7 @@ MIN_RATIO = 0.05
 """Share of time that a rank must lose, and least share of it in which a quota or a memory must be short."""
 SAME = 0.5
 """Least share of the longest wait on a host from which a rank is as short of cores as that one."""
-STARVED, NEARLY_SAME = 1.0, 0.25
+STARVED, STARVED_SHARE = 1.0, 0.25
 """On a full host: wait per CPU time, and least share of the longest wait, from which a rank lacks cores too."""
 BUSY = 0.8
 """Share of the cores that must be busy for other processes, or the ranks' own threads, to be the cause."""
@@ -171,7 +171,7 @@ def _of_cores(host: str, ranks: Sequence[_Rank]) -> HostShortage | None:
     short = []
     for rank in ranks:
         is_starved = is_full and rank.core_wait >= STARVED * rank.rates[Usage.CPU_TIME]
-        if rank.core_wait >= max(MIN_RATIO, (NEARLY_SAME if is_starved else SAME) * longest):
+        if rank.core_wait >= max(MIN_RATIO, (STARVED_SHARE if is_starved else SAME) * longest):
             short.append(rank)
     bound = _bound_together(short, ranks)
     short = bound or short

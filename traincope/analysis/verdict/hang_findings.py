@@ -35,7 +35,7 @@ def hang_findings(timeline: Timeline, hangs: Sequence[Hang], faults: Sequence[Fa
 
 
 def _own_error(hang: Hang, faults: Sequence[Fault]) -> Iterator[str]:
-    """Say what a culprit raised by itself, after the others had waited for it: it tells why it stood."""
+    """Name the error that a culprit raised by itself while the others waited: it explains why the rank stood."""
     raised = [
         fault
         for fault in faults

@@ -39,15 +39,14 @@ def losses(source: Source) -> Section:
     if ledger is None or not shows_costs(ledger["cost"]):
         return Section(name=NAME, title=TITLE, missing=CHEAP)
     cost = ledger["cost"]
-    # gains are left out
-    all_losses = [(at, loss) for at, loss in enumerate(cost["losses"]) if loss["ns"] > 0]
-    if not all_losses:
+    lost = [(at, loss) for at, loss in enumerate(cost["losses"]) if loss["ns"] > 0]  # the others are gains
+    if not lost:
         return Section(name=NAME, title=TITLE, missing=NOTHING)
-    more = f"; the {MAX_ROWS} largest of {count(len(all_losses))}" if len(all_losses) > MAX_ROWS else ""
+    more = f"; the {MAX_ROWS} largest of {count(len(lost))}" if len(lost) > MAX_ROWS else ""
     table = Table(
         caption=TITLE,
         heads=("cause", "in", *cost_heads(cost)),
-        rows=rows(_loss(at, loss, cost) for at, loss in all_losses[:MAX_ROWS]),
+        rows=rows(_loss(at, loss, cost) for at, loss in lost[:MAX_ROWS]),
         left=frozenset({0}),
     )
     return Section(name=NAME, title=TITLE, lead=f"over all ranks; causes overlap{more}", parts=(table,))

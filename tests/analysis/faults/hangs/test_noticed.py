@@ -238,16 +238,16 @@ def test_what_a_dying_process_does_is_no_progress_of_the_culprit(after: list[Row
 
 
 @pytest.mark.parametrize(
-    ("ending", "told"), [("ValueError", "; then rank 1 raised ValueError"), ("KeyboardInterrupt", "")]
+    ("ending", "error"), [("ValueError", "; then rank 1 raised ValueError"), ("KeyboardInterrupt", "")]
 )
-def test_what_the_culprit_raised_in_the_end_is_told_but_no_interruption(ending: str, told: str) -> None:
-    """Its loader timed out, or somebody pressed Ctrl-C."""
+def test_the_culprits_own_error_is_in_the_finding_and_an_interruption_is_not(ending: str, error: str) -> None:
+    """Its loader timed out, or a person pressed Ctrl-C."""
     last = phase(Phase.GC, DYING_NS, DYING_NS + MS, at=NUM_STEPS)
     dying = noted(failed(), rank(1, *steps(), last, groups=[WORLD], ending=ending))
     hang = analyze(build_timeline(dying)).verdict[0]
     assert (hang.kind, hang.ranks) == (FindingKind.HANG, (1,))
-    assert hang.evidence.partition(NOTED)[2].startswith(told)
-    assert ("raised" in hang.evidence) is bool(told)
+    assert hang.evidence.partition(NOTED)[2].startswith(error)
+    assert ("raised" in hang.evidence) is bool(error)
 
 
 def test_a_stop_that_ended_by_itself_is_reported_with_rank_place_and_length() -> None:
