@@ -105,6 +105,11 @@ LEARNING_RATES = "learning rates"
 `replicas`, first, last and number of the ranks with the same gradients, and of each group `parameters` and `rates`.
 """
 
+DEBUG_TOOL = "debugging tool"
+"""Name of the event in the first step in which a tool of the training that slows it down is on; details: `of`, a
+`DebugTool`. Each such step has `Flag.DEBUGGED`.
+"""
+
 GROUP_DESTROYED = "process group destroyed"
 """Name of the event after the training has destroyed its default process group."""
 
@@ -381,6 +386,18 @@ class Flag(IntFlag):
     """A STALL of the device for a message that runs in one batch with the message before it."""
     BY_BACKWARD = 4096
     """A step whose true borders are unknown: no update of the weights was seen, or only signs that leave a doubt."""
+    DEBUGGED = 8192
+    """A step in which a `DebugTool` was on. A COLLECTIVE or STALL has its `Element` in this bit."""
+
+
+class DebugTool(StrEnum):
+    """Tools that slow down a training while they look into it. The value is the name that people read."""
+
+    PROFILER = "torch's profiler"
+    ANOMALIES = "autograd's anomaly detection"
+    PROFILE_FUNCTION = "a profiler of Python"
+    TRACE_FUNCTION = "a tracer of Python"
+    ALLOCATIONS = "tracemalloc"
 
 
 class Element(IntEnum):

@@ -22,6 +22,7 @@ from traincope.record.gpu.nccl import NcclPlugin
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
 from traincope.record.process.busy_threads import BusyThreads
+from traincope.record.process.debug_tools import DebugTools
 from traincope.record.process.exits import Exits
 from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.group_end import GroupEnd
@@ -76,6 +77,7 @@ def make_hooks() -> tuple[Hook, ...]:
         StackSampling(),
         ThreadUsage(),
         BusyThreads(),
+        DebugTools(phases),
         Hardware(),
         Memory(phases),
         Modules(phases),

@@ -218,7 +218,7 @@ def _aligned(rank: RankRecords, thread: str, clock: RankClock, *, kinds: tuple[K
 
 def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
     complete = steps[(steps["end_ns"] != OPEN) & (steps["flags"] & Flag.PARTIAL == 0)]
-    flags = (Flag.GUESSED, Flag.BY_BACKWARD, Flag.DETAILED, Flag.REQUESTED)
+    flags = (Flag.GUESSED, Flag.BY_BACKWARD, Flag.DETAILED, Flag.REQUESTED, Flag.DEBUGGED)
     columns = (complete[name].tolist() for name in ("step", "start_ns", "end_ns", "value"))
     flagged = ((complete["flags"] & flag != 0).tolist() for flag in flags)
     return tuple(
@@ -231,8 +231,9 @@ def _complete_steps(steps: NDArray[np.void]) -> tuple[Step, ...]:
             by_backward=by_backward,
             detailed=detailed,
             requested=requested,
+            debugged=debugged,
         )
-        for number, start_ns, end_ns, own_ns, guessed, by_backward, detailed, requested in zip(
+        for number, start_ns, end_ns, own_ns, guessed, by_backward, detailed, requested, debugged in zip(
             *columns, *flagged, strict=True
         )
     )

@@ -47,6 +47,8 @@ class Step:
     """The step was recorded in detail: with its collectives, waits and pipeline actions."""
     requested: bool = False
     """The step has detail only because of a request (`Flag.REQUESTED`)."""
+    debugged: bool = False
+    """A tool that slows down the training was on (`Flag.DEBUGGED`)."""
     own_ns: int = 0
     """The recorder's own CPU time in it; 0 if not measured."""
 

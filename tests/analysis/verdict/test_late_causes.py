@@ -1,6 +1,6 @@
 """Causes of a late rank in their order: more work, what it waits for, where its Python stands, its host, its GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -108,6 +108,38 @@ def test_a_rank_with_equal_work_may_lack_a_core() -> None:
     evidence, advice = cause(analysis)
     assert evidence == "its thread waits 30.0 ms a step for a core, the others' 1.0 ms"
     assert advice.startswith(LACKS_CORE)
+
+
+EVEN, ODD = range(0, 2 * ENOUGH, 2), range(1, 2 * ENOUGH, 2)
+
+
+def with_tool(*, on: Mapping[int, Sequence[int]], late_in: Collection[int]) -> Analysis:
+    """A tool is `on` in these steps of a rank. Rank 1 is late in some."""
+    work = [[60 * MS, 90 * MS if at in late_in else 60 * MS, 60 * MS] for at in range(2 * ENOUGH)]
+    return analyze(timeline(*lockstep(work, transfer_ns=MS, debugged=on)))
+
+
+def test_a_tool_that_is_on_in_its_late_steps_is_the_cause() -> None:
+    analysis = with_tool(on={1: EVEN}, late_in=EVEN)
+    evidence, advice = cause(analysis, line=slow_line(0))
+    assert (
+        "a debugging tool is on in 59 of 119 steps, which take 91.0 ms, the others 61.0 ms; its stacks show" in evidence
+    )
+    assert advice != OWN_CODE
+    assert all(finding.kind != "debugging" for finding in analysis.verdict)  # a second finding about the same
+
+
+def test_a_tool_that_is_always_on_only_there_is_the_cause() -> None:
+    evidence, _ = cause(with_tool(on={1: range(2 * ENOUGH)}, late_in=range(2 * ENOUGH)))
+    assert "on in 119 of 119 steps" in evidence
+
+
+@pytest.mark.parametrize(
+    "on", [{1: ODD}, dict.fromkeys(range(3), EVEN)], ids=["it is late in the other steps", "all have it"]
+)
+def test_a_tool_that_does_not_explain_the_lateness_is_not_the_cause(on: Mapping[int, Sequence[int]]) -> None:
+    evidence, _ = cause(with_tool(on=on, late_in=EVEN))
+    assert "steps, which take" not in evidence
 
 
 def test_what_it_waits_for_comes_before_its_line_and_the_line_is_shown() -> None:

@@ -15,6 +15,7 @@ from traincope.events import (
     BUSY_THREAD,
     CHECKPOINT_FAILED,
     CHECKPOINT_SAVED,
+    DEBUG_TOOL,
     EXCEPTION,
     FIRST_JUMP,
     FIRST_NOT_FINITE,
@@ -53,12 +54,12 @@ KINDS = {
 SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
-        *(TENSOR_CENSUS, OUTSIDE_DDP, OUTSIDE_UNITS, LEARNING_RATES, BUSY_THREAD, *HARDWARE_EVENTS),
+        *(TENSOR_CENSUS, OUTSIDE_DDP, OUTSIDE_UNITS, LEARNING_RATES, BUSY_THREAD, DEBUG_TOOL, *HARDWARE_EVENTS),
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are
 not finite, as skipped steps and rollbacks, as faults of its GPU, or in the findings about its memory, its gradients,
-its learning rates and its lateness.
+its learning rates, its lateness and tools that slow it down.
 """
 NO_END, RAISED = "its end is not recorded", "it raised an exception"
 

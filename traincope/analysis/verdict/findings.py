@@ -76,6 +76,8 @@ class FindingKind(StrEnum):
     """Chains of small kernels that could be one kernel each."""
     HOST_SHORTAGE = "host_shortage"
     """The ranks of a host lack cores or memory together."""
+    DEBUGGING = "debugging"
+    """Tools that look into the training are on, and slow it down."""
     EVALUATION = "evaluation"
     UNATTRIBUTED = "unattributed"
     GPU_IDLE = "gpu_idle"
@@ -154,10 +156,10 @@ WEIGHTS = {HIGH: 1.0, MEDIUM: 0.5}
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings: that the job runs, faults, then losses by estimated gain x confidence, then those without a gain.
 
-    A cause that messages show, without a gain, comes before a gain of which the confidence is unknown. A gain of which
-    only a bound is known counts half. Findings that compare equal keep their order. What a host lacks makes all losses
-    longer: it comes after those with a cause of their own, unless they are much smaller, and before those that the lack
-    itself may make.
+    A debugging tool that is always on comes before all losses. A cause that messages show, without a gain, comes before
+    a gain of which the confidence is unknown. A gain of which only a bound is known counts half. Findings that compare
+    equal keep their order. What a host lacks makes all losses longer: it comes after those with a cause of their own,
+    unless they are much smaller, and before those that the lack itself may make.
     """
     found = list(findings)
     placed = sorted((finding for finding in found if finding.kind is not FindingKind.HOST_SHORTAGE), key=_place)
@@ -170,12 +172,17 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _comes_after(other: Finding, short: Finding) -> bool:
     """Return whether a finding comes after that of a host."""
     gain, lost = other.estimated_gain_ratio, short.estimated_gain_ratio or 0.0
-    if other.kind is FindingKind.RUNNING or (other.kind in FAULTY and gain is None):
+    if other.kind is FindingKind.RUNNING or (other.kind in FAULTY and gain is None) or _is_in_all_numbers(other):
         return False
     by_shortage = other.kind in BY_SHORTAGE and not other.avoidable
     if gain is None:
         return not other.avoidable
     return _expected(other) < (lost if by_shortage else MUCH_SMALLER * lost)
+
+
+def _is_in_all_numbers(finding: Finding) -> bool:
+    """Return whether all that is measured contains a loss of unknown size: first it has to go."""
+    return finding.kind is FindingKind.DEBUGGING and finding.estimated_gain_ratio is None
 
 
 def _expected(finding: Finding) -> float:
@@ -190,8 +197,12 @@ def _place(finding: Finding) -> tuple[bool, bool, int, float]:
 
 
 def _tier(finding: Finding) -> int:
-    """Place of a loss: gains that are known, causes that messages show, uncertain gains, all others."""
+    """Place of a loss: what is in all numbers, gains that are known, causes that messages show, uncertain gains, all
+    others.
+    """
     known, gain = finding.confidence in WEIGHTS, finding.estimated_gain_ratio
+    if _is_in_all_numbers(finding):
+        return -1
     if gain is not None:
         return 0 if known else 2
     return 1 if known and (finding.avoidable or finding.kind in BY_MESSAGES) else 3

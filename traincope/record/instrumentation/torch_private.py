@@ -427,6 +427,9 @@ class Kineto:
     Raises ImportError if this torch is built without it.
     """
 
+    tracing = False
+    """True while a trace of this class is on."""
+
     def __init__(self) -> None:
         from torch._C import _autograd, _profiler
         from torch.autograd import profiler
@@ -446,12 +449,22 @@ class Kineto:
         return bool(self._autograd._profiler_enabled())
 
     def start(self) -> None:
+        Kineto.tracing = True
         self._autograd._prepare_profiler(self._config, self._activities)
         self._autograd._enable_profiler(self._config, self._activities)
 
     def stop(self) -> Any:
         """Return the trace; `.save(path)` writes it. Kernels that have not run yet are missing."""
+        Kineto.tracing = False
         return self._autograd._disable_profiler()
+
+
+def profiles_itself() -> Callable[[], bool]:
+    """Return a function: whether a profiler of the training is on, a `Kineto` not counted. It takes 0.1 us."""
+    from torch._C import _autograd
+
+    is_on = _autograd._profiler_enabled
+    return lambda: bool(is_on()) and not Kineto.tracing
 
 
 def fp32_runs_as_tf32(*, convolution: bool) -> bool:

@@ -243,6 +243,11 @@ class Steps:
         if self._slot is not None:
             add_flag(self._slot, Flag.SKIPPED)
 
+    def debugged(self) -> None:
+        """Note that a `DebugTool` is on in the open step."""
+        if self._slot is not None:
+            add_flag(self._slot, Flag.DEBUGGED)
+
     def resumed(self, step: int) -> None:
         """Note that the training continues from a saved state of `step` steps.
 

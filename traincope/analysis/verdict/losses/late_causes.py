@@ -10,9 +10,11 @@ from statistics import mean, median
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.ledger.debug_tools import debugged_ranks
 from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.own_work import place
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
+from traincope.analysis.verdict.losses.debugging import turn_off, with_tools
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
 from traincope.events import Work
 from traincope.timeline import Timeline
@@ -176,6 +178,21 @@ def _implied(counted: CountedFlops) -> float:
     return sum(count for (_, work, _), count in counted.flops.items() if work is Work.IMPLIED)
 
 
+def _debugged(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """Tools that look into its work, and not into its peers'. Lengths of steps show their cost, as all ranks wait."""
+    tools = {each.rank: each for each in debugged_ranks(evidence.timeline)}
+    own, peers = tools.get(straggler.rank), evidence.peers(straggler.rank)
+    if (
+        own is None
+        or not peers
+        or 2 * median(tools[rank].ratio if rank in tools else 0.0 for rank in peers) > own.ratio
+    ):
+        return None
+    if own.cost_ns is not None and own.cost_ns < SHARE * straggler.late_ns:
+        return None
+    return LateCause(evidence=with_tools(own), advice=turn_off(own))
+
+
 def _awaited(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """Data, saves, collections or compilations."""
     if straggler.cause not in WAITS:
@@ -255,6 +272,7 @@ def _gpu(straggler: Straggler, evidence: Evidence) -> LateCause | None:
 
 CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (
     _more_work,
+    _debugged,
     _awaited,
     _other_thread,
     _own_code,

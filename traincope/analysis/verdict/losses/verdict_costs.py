@@ -24,6 +24,7 @@ from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.roots import Root
 from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, priced
+from traincope.analysis.verdict.losses.debugging import debugging
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
 from traincope.analysis.verdict.losses.host_losses import (
     CHEAPER_BATCHES,
@@ -170,6 +171,7 @@ def cost_findings(
             shortages if ledger.clock is LedgerClock.HOST else (),
         ),
         *((hot_axis.share, hot_axis.finding) for hot_axis in hot),
+        *debugging(timeline, late={straggler.rank for straggler in stragglers.named}),
         *_launch_bound(timeline, ahead),
         *_kernel_wait(ledger),
         *_evaluation(ledger),

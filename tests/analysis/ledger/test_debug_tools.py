@@ -1,0 +1,101 @@
+"""What tools of the training cost: by the lengths of the steps with and without them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.timeline.build import Row, phase, rank, run, step
+from traincope.analysis import Finding, analyze
+from traincope.analysis.ledger.debug_tools import debugged_ranks
+from traincope.events import DEBUG_TOOL, DebugTool, Flag, Kind, Phase
+from traincope.store import RankRecords
+from traincope.timeline import Timeline, build_timeline
+
+MS = 1_000_000
+STEPS = 41
+"""The first is not counted."""
+
+
+def records(number: int, lengths: list[int], on: set[int], tool: DebugTool = DebugTool.PROFILER) -> RankRecords:
+    """A rank with steps of these lengths; the tool is on in the steps `on`."""
+    rows, begin = [], 0
+    for at, length in enumerate(lengths):
+        end = begin + length * MS
+        rows += [step(at, begin, end, flags=Flag.DEBUGGED if at in on else 0), phase(Phase.FORWARD, begin, end, at=at)]
+        begin = end
+    if on:
+        rows.append(replace(Row(kind=Kind.EVENT, start_ns=1, end_ns=1, name=DEBUG_TOOL, step=0), group=1))
+    return replace(rank(number, *rows), details={1: {"of": tool.value}})
+
+
+def found(timeline: Timeline) -> Finding | None:
+    return next((each for each in analyze(timeline).verdict if each.kind == "debugging"), None)
+
+
+def built(*ranks: RankRecords, **environment: str) -> Timeline:
+    made = run(*ranks)
+    return build_timeline(replace(made, info=replace(made.info, environment=environment)))
+
+
+HALF = set(range(0, STEPS, 2))
+"""Twenty of the forty counted steps."""
+
+
+def test_the_cost_is_what_the_steps_with_a_tool_take_longer() -> None:
+    timeline = built(*(records(number, [30 if at in HALF else 10 for at in range(STEPS)], HALF) for number in (0, 1)))
+    for each in debugged_ranks(timeline):
+        assert (each.with_ns, each.without_ns, each.cost_ns, each.gain_ratio) == (30 * MS, 10 * MS, 10 * MS, 0.5)
+    finding = found(timeline)
+    assert finding is not None
+    assert (finding.ranks, finding.estimated_gain_ratio, finding.confidence) == ((), 0.5, "medium")
+    assert finding.evidence == "torch's profiler is on in 20 of 40 steps, which take 30.0 ms, the others 10.0 ms"
+    assert "schedule" in finding.advice
+
+
+def test_a_tool_without_a_cost_is_no_finding() -> None:
+    """The steps with it are as long as the others that vary."""
+    lengths = [10 + at % 5 for at in range(STEPS)]
+    timeline = built(records(0, lengths, HALF))
+    assert [each.cost_ns for each in debugged_ranks(timeline)] == [0.0]
+    assert found(timeline) is None
+
+
+def test_a_tool_that_is_always_on_comes_first_and_its_cost_is_unknown() -> None:
+    everywhere = set(range(STEPS))
+    timeline = built(*(records(at, [10] * STEPS, everywhere, DebugTool.ANOMALIES) for at in (0, 1)))
+    first, *_ = analyze(timeline).verdict
+    assert (first.kind, first.ranks, first.estimated_gain_ratio) == ("debugging", (), None)
+    assert first.evidence == (
+        "autograd's anomaly detection is on in 40 of 40 steps: all that is measured here contains what that costs"
+    )
+    assert first.advice.startswith("Turn off detect_anomaly()")
+
+
+def test_a_tool_of_one_rank_names_it() -> None:
+    timeline = built(
+        *(records(at, [30 if at in HALF else 10 for at in range(STEPS)], HALF if at == 1 else set()) for at in (0, 1))
+    )
+    finding = found(timeline)
+    assert finding is not None
+    assert finding.ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "on_gpus", "counts"),
+    [
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", False, True),
+        ("TORCH_DISTRIBUTED_DEBUG", "detail", False, True),
+        ("TORCH_DISTRIBUTED_DEBUG", "INFO", False, False),
+        ("CUDA_LAUNCH_BLOCKING", "1", True, True),
+        ("CUDA_LAUNCH_BLOCKING", "1", False, False),
+        ("CUDA_LAUNCH_BLOCKING", "0", True, False),
+    ],
+)
+def test_a_variable_that_slows_down_each_step_is_a_tool(name: str, value: str, on_gpus: bool, counts: bool) -> None:
+    one = records(0, [10] * STEPS, set())
+    one = replace(one, info=replace(one.info, device={"count": 1} if on_gpus else {}))
+    finding = found(built(one, **{name: value}))
+    assert (finding is not None) is counts
+    if finding is not None:
+        assert f"{name}={value.upper()} is on in 40 of 40 steps" in finding.evidence
+        assert f"Unset {name}" in finding.advice

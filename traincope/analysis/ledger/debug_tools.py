@@ -1,0 +1,104 @@
+"""Tools of the training that slow down its steps while they look into it, and the time that their steps show it by."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import numpy as np
+
+from traincope.events import DEBUG_TOOL, DebugTool
+from traincope.store import RankRecords
+from traincope.store.segments.segments import recorder_events
+from traincope.timeline import RankTimeline, Timeline
+
+MIN_STEPS = 4
+"""Fewest steps with a tool, and fewest without, that are compared."""
+BY_ENVIRONMENT = {
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+}
+"""Variable -> its value that slows down every step: the host waits for each kernel; torch checks each collective by
+further ones.
+"""
+OF_GPUS = ("CUDA_LAUNCH_BLOCKING",)
+"""Those without an effect on CPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debugged:
+    """Tools that were on in steps of one rank. Its first step is not counted."""
+
+    rank: int
+    tools: tuple[str, ...]
+    """Names of `DebugTool`, and variables with their value."""
+    steps: int
+    """Steps with a tool."""
+    of: int
+    """All steps."""
+    with_ns: float
+    """Median length of a step with a tool."""
+    without_ns: float | None
+    """The same without; None if too few are."""
+    cost_ns: float | None
+    """Time that the tools cost per step, mean over all steps: 0 if the steps with them are not clearly longer; None if
+    too few steps are without.
+    """
+    gain_ratio: float | None
+    """The same as a share of step time."""
+
+    @property
+    def ratio(self) -> float:
+        """Share of the steps with a tool."""
+        return self.steps / self.of
+
+
+def debugged_ranks(timeline: Timeline) -> tuple[Debugged, ...]:
+    """Return the ranks on which tools were on, in order."""
+    records = {rank.rank: rank for rank in timeline.run.ranks}
+    variables = tuple(_variables(timeline))
+    found = (_debugged(rank, records[rank.rank], variables) for rank in timeline.ranks)
+    return tuple(each for each in found if each is not None)
+
+
+def _variables(timeline: Timeline) -> Iterator[str]:
+    set_to: Mapping[str, str] = timeline.run.info.environment
+    on_gpus = any("count" in rank.info.device for rank in timeline.run.ranks)
+    for name, value in BY_ENVIRONMENT.items():
+        if set_to.get(name, "").upper() == value and (on_gpus or name not in OF_GPUS):
+            yield f"{name}={value}"
+
+
+def _debugged(rank: RankTimeline, records: RankRecords, variables: tuple[str, ...]) -> Debugged | None:
+    steps = rank.steps[1:]
+    lengths_ns = [float(step.length_ns) for step in steps]
+    on_ns = [ns for ns, step in zip(lengths_ns, steps, strict=True) if step.debugged or variables]
+    off_ns = [ns for ns, step in zip(lengths_ns, steps, strict=True) if not (step.debugged or variables)]
+    if len(on_ns) < MIN_STEPS:
+        return None
+    with_ns, comparable = median(on_ns), len(off_ns) >= MIN_STEPS
+    without_ns = median(off_ns) if comparable else None
+    cost_ns = None
+    if without_ns is not None:
+        is_longer = with_ns > quantiles(off_ns)[-1]  # longer than three quarters of them
+        cost_ns = (with_ns - without_ns) * len(on_ns) / len(steps) if is_longer else 0.0
+    return Debugged(
+        rank=rank.rank,
+        tools=(*_tools(rank, records), *variables),
+        steps=len(on_ns),
+        of=len(steps),
+        with_ns=with_ns,
+        without_ns=without_ns,
+        cost_ns=cost_ns,
+        gain_ratio=None if cost_ns is None else cost_ns * len(steps) / sum(lengths_ns),
+    )
+
+
+def _tools(rank: RankTimeline, records: RankRecords) -> Iterator[str]:
+    """Names of the tools by the recorder's events."""
+    numbers = [number for number, name in enumerate(rank.names) if name == DEBUG_TOOL]
+    noted: set[object] = set()
+    for thread in rank.threads.values() if numbers else ():
+        events = recorder_events(thread)
+        chosen = events[np.isin(events["name"], numbers)]
+        noted |= {records.details.get(int(event["group"]), {}).get("of") for event in chosen}
+    yield from (tool.value for tool in DebugTool if tool.value in noted)
