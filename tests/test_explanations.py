@@ -49,6 +49,7 @@ STATED = [
     ("healthy", MIN_SHARE, "below {:.0%} of step time"),
     ("exposed_memory", MIN_SHARE, "at least {:.0%}."),
     ("gpu_idle", MIN_SHARE, "at least {:.0%}."),
+    ("unclassified_kernels", "traincope.analysis.verdict.traced_gpus.MOSTLY", "at least {:.0%} of the kernels' time"),
     ("hot_expert", f"{LOSSES}.hot_experts.HOT", "at least {} times the mean"),
     ("pipeline_bubble", f"{LOSSES}.pipeline_idle.AGREES", "within {:.0%} of the time"),
     ("evaluation", f"{LOSSES}.verdict_costs.LARGE_EVALUATION", "at least {:.0%} of the time after the start-up"),

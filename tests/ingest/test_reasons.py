@@ -153,6 +153,18 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *WORK, complete("x", "1", "-1", cat="cpu_op", pid=1, tid=1)),
         file(STEP, *WORK),
     ),
+    "of the kernels' time is in kernels of unknown purpose, such as mine: they count as compute": (
+        file(STEP, *launched("void mine<8>(int)", 10, 980)),
+        file(STEP, *WORK),
+    ),
+    "and no loss reaches 5.0 %; 28.6 % of the kernels' time is of unknown purpose": (
+        file(STEP, *launched("gemm", 10, 700), *launched("mine", 710, 280)),
+        file(STEP, *WORK),
+    ),
+    "of the traced time; 28.6 % of the kernels' time is of unknown purpose": (
+        file(*launched("gemm", 10, 700), *launched("mine", 710, 280)),
+        file(*WORK),
+    ),
     "without a valid time": (
         file(STEP, *WORK, complete("x", "NaN", "1", cat="cpu_op", pid=1, tid=1)),
         file(STEP, *WORK),
@@ -181,3 +193,10 @@ def test_a_reason_is_printed_only_where_the_file_shows_it(sentence: str, tmp_pat
     justifies, does_not = REASONS[sentence]
     assert sentence in printed(justifies, tmp_path / "justifies")
     assert sentence not in printed(does_not, tmp_path / "does not")
+
+
+@pytest.mark.parametrize("marks", [[], [STEP]], ids=["without steps", "with steps"])
+def test_gpus_whose_kernels_have_no_known_purpose_are_not_healthy(marks: list[Event], tmp_path: Path) -> None:
+    text = printed(file(*marks, *launched("mine", 10, 600), *launched("gemm", 610, 385)), tmp_path / "trace")
+    assert "60.9 % of the kernels' time is in kernels of unknown purpose" in text
+    assert "healthy" not in text

@@ -54,13 +54,13 @@ def test_a_configuration_of_transformers(tmp_path: Path) -> None:
 
 
 def test_gpt2(tmp_path: Path) -> None:
-    """124 million parameters without 0.8 of positions and 0.1 of biases and norms."""
+    """124 million parameters, with 0.8 of positions and without 0.1 of biases and norms."""
     path = config(
         tmp_path, model_type="gpt2", n_layer=12, n_embd=768, n_head=12, n_inner=None, vocab_size=50257, n_ctx=1024
     )
     shape = read_model(path, sequence=1024)
-    assert shape == Transformer(layers=12, hidden=768, heads=12, vocabulary=50257, sequence=1024)
-    assert shape.parameters == 12 * 12 * 768**2 + 50257 * 768
+    assert shape == Transformer(layers=12, hidden=768, heads=12, vocabulary=50257, sequence=1024, positions=1024)
+    assert shape.parameters == 12 * 12 * 768**2 + (50257 + 1024) * 768
 
 
 def test_experts(tmp_path: Path) -> None:

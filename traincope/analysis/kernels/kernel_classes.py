@@ -16,7 +16,7 @@ from traincope.timeline.device.communication_kernels import (
     plain_name,
 )
 
-VERSION = 3
+VERSION = 4
 """Version of the tables. It changes when any name gets another class."""
 
 UNKNOWN = "unknown"
@@ -62,17 +62,44 @@ KERNELS = (
             "bwd_kernel_dk_dv",
             "bwd_kernel_dq",
             "fused_attn",
+            "prefillwith",
+            "decodewith",
+            "_mla_",
+            "mla::",
+            "retention",
+            "_nsa_",
+        ),
+    ),
+    Rule(
+        "state_space",
+        Family.COMPUTE,
+        (
+            *("selective_scan", "chunk_scan", "chunk_state", "state_passing", "chunk_cumsum", "bmm_chunk", "mamba"),
+            *(
+                "chunk_fwd",
+                "chunk_bwd",
+                "chunk_gated",
+                "chunk_gla",
+                "chunk_scaled_dot",
+                "delta_rule",
+                "fused_recurrent",
+            ),
+            *("causal_conv1d", "solve_tril", "recompute_w_u", "wkv"),
         ),
     ),
     Rule("embedding", Family.COMPUTE, ("embedding", "pooled_embs", "bounds_check_indices")),
     Rule("elementwise", Family.COMPUTE, ("hadamard",)),  # has the word adam
-    Rule("optimizer", Family.COMPUTE, ("multi_tensor_apply", "adam", "fused_sgd", "fusedsgd", "muon")),
+    Rule(
+        "optimizer",
+        Family.COMPUTE,
+        ("multi_tensor_apply", "adam", "fused_sgd", "fusedsgd", "muon", "koptimizer", "fused_lamb", "newton_schulz"),
+    ),
     Rule(
         "norm",
         Family.COMPUTE,
         (
             *("layer_norm", "layernorm", "rms_norm", "rmsnorm", "batch_norm", "batchnorm", "group_norm", "groupnorm"),
-            *("bn_fw", "bn_bw", "gammabeta", "rowwisemoments"),
+            *("bn_fw", "bn_bw", "gammabeta", "rowwisemoments", "l2norm", "l2_norm"),
         ),
     ),
     Rule(
@@ -82,6 +109,8 @@ KERNELS = (
             *GEMM_WORDS,
             *("cutlass", "cublas", "xmma", "splitk", "triton_mm", "triton_bmm", "triton_tem_fused_bmm", "_ck_"),
             *("convolution", "conv2d", "conv1d", "conv3d", "winograd", "wgrad", "dgrad", "fprop", "scudnn", "igemm"),
+            *("convolve", "conv_fwd", "conv_bwd", "conv_wrw", "conv_depthwise", "naive_conv", "gen_conv", "asmconv"),
+            *("fused_moe_kernel", "grouped_mm", "group_mm", "marlin"),
         ),
     ),
     Rule(
@@ -89,20 +118,25 @@ KERNELS = (
         Family.COMPUTE,
         (
             *("memcpy", "memset", "copy", "catarray", "transpose", "nchwtonhwc", "nhwctonchw", "fillfunctor", "im2col"),
-            *("subtensorop", "triton_tem_fused_cat"),
+            *("subtensorop", "triton_tem_fused_cat", "chunk_cat", "roll_cuda", "flip_cuda"),
         ),
     ),
     Rule(
         "indexing",
         Family.COMPUTE,
-        ("index", "indices", "gather", "scatter", "sort", "scan", "unique", "permute", "bucketize", "topk", "nonzero"),
+        (
+            *("index", "indices", "gather", "scatter", "sort", "scan", "unique", "permute", "bucketize", "topk"),
+            *("nonzero", "histogram", "moe_align", "cumsum"),
+        ),
     ),
     Rule(
         "elementwise",
         Family.COMPUTE,
         (
             *("elementwise", "reduce", "softmax", "dropout", "loss", "rotary", "rope", "pool", "functor", "quantize"),
-            *("triton_poi", "triton_red", "triton_per", "triton__0d", "distribution", "arange"),
+            *("triton_poi", "triton_red", "triton_per", "triton_for_", "triton__0d", "distribution", "arange"),
+            *("cross_entropy", "swiglu", "geglu", "silu", "gelu", "act_and_mul", "logsumexp", "triu_tril", "_fusion"),
+            *("dot_kernel", "axpy", "nrm2"),
         ),
     ),
 )

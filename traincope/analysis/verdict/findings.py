@@ -72,6 +72,8 @@ class FindingKind(StrEnum):
     """The GPUs run out of queued work, by marks on their streams."""
     KERNEL_INEFFICIENCY = "kernel_inefficiency"
     """Forward and backward reach little of the peak."""
+    UNCLASSIFIED_KERNELS = "unclassified_kernels"
+    """Most of the traced kernels' names do not say what they do."""
     UNFUSED_KERNELS = "unfused_kernels"
     """Chains of small kernels that could be one kernel each."""
     HOST_SHORTAGE = "host_shortage"

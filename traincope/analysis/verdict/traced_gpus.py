@@ -1,11 +1,14 @@
-"""Findings about GPUs that only kernel traces describe: why they did not compute."""
+"""Findings about GPUs that only kernel traces describe: why they did not compute, and whether that is known."""
 
 from collections.abc import Callable, Sequence
 
 from traincope.analysis.confidence import MEDIUM, UNKNOWN
 from traincope.analysis.kernels.gpu_partition import GpuPartition
+from traincope.analysis.kernels.kernel_classes import UNKNOWN as UNCLASSIFIED
+from traincope.analysis.kernels.kernels import Kernels, Source
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
 from traincope.timeline import Timeline
+from traincope.timeline.device.communication_kernels import bare_name
 from traincope.timeline.device.traced import names_gpu
 
 IDLE = (
@@ -15,6 +18,14 @@ IDLE = (
 COMMUNICATION = (
     "Trace whole steps of all ranks (profiler.step(), torch 2.4 or newer) and import them together: only then are "
     "transfers and waits for other ranks apart."
+)
+MOSTLY = 0.5
+"""Share of the kernels' time from which unclassified kernels hide what the GPUs do."""
+MAX_NAME = 60
+"""Most characters of a kernel's name."""
+LOOK_UP = (
+    "Find out what the longest kernels of the class `unknown` do. If they communicate, their time is communication and "
+    "not compute."
 )
 MEMORY = "Copy from pinned memory on a separate stream, earlier, and copy less."
 NO_GPU = Finding(
@@ -40,7 +51,43 @@ def untraced_gpus(timeline: Timeline) -> tuple[Finding, ...]:
     return (NO_GPU,) if timeline.of_host_traces and any(map(names_gpu, traces)) else ()
 
 
-def traced_gpus(timeline: Timeline, parts: Sequence[GpuPartition]) -> tuple[Finding, ...]:
+def unclassified_kernels(timeline: Timeline, kernels: Kernels | None) -> tuple[Finding, ...]:
+    """Finding of imported traces whose kernels mostly have names that tell nothing.
+
+    Such a kernel counts as compute, and may communicate. A recorder knows the collectives without their kernels.
+    """
+    ratio = _unclassified_ratio(timeline, kernels)
+    if kernels is None or ratio < MOSTLY:
+        return ()
+    longest = next((each for each in kernels.longest if each.kind == UNCLASSIFIED), None)
+    such_as = "" if longest is None else f", such as {bare_name(longest.name)[:MAX_NAME]}"
+    finding = Finding(
+        kind=FindingKind.UNCLASSIFIED_KERNELS,
+        ranks=kernels.ranks,
+        confidence=UNKNOWN,
+        evidence=(
+            f"{percent(ratio)} of the kernels' time is in kernels of unknown purpose{such_as}: they count as compute, "
+            "but may communicate"
+        ),
+        advice=LOOK_UP,
+    )
+    return (finding,)
+
+
+def partly_unclassified(timeline: Timeline, kernels: Kernels | None) -> str:
+    """End of a sentence about compute, if a part of the kernels may be something else."""
+    ratio = _unclassified_ratio(timeline, kernels)
+    return f"; {percent(ratio)} of the kernels' time is of unknown purpose" if ratio >= MIN_SHARE else ""
+
+
+def _unclassified_ratio(timeline: Timeline, kernels: Kernels | None) -> float:
+    by_name = timeline.run.info.imported and kernels is not None and kernels.source is Source.DEVICE
+    return kernels.unknown_ratio if kernels is not None and by_name else 0.0
+
+
+def traced_gpus(
+    timeline: Timeline, parts: Sequence[GpuPartition], kernels: Kernels | None = None
+) -> tuple[Finding, ...]:
     """Losses of traced time, the largest first; healthy without a loss; NO_STEPS without GPU events."""
     if not parts:
         traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
@@ -60,7 +107,8 @@ def traced_gpus(timeline: Timeline, parts: Sequence[GpuPartition]) -> tuple[Find
         ),
     )
     ranked = sorted((loss for loss in losses if loss[0] >= MIN_SHARE), key=lambda loss: -loss[0])
-    return tuple(finding for _, finding in ranked) or (_healthy(parts),)
+    found = (*(finding for _, finding in ranked), *unclassified_kernels(timeline, kernels))
+    return found or (_healthy(parts, partly_unclassified(timeline, kernels)),)
 
 
 def _loss(
@@ -89,12 +137,12 @@ def _share(parts: Sequence[GpuPartition], ns: Callable[[GpuPartition], int]) -> 
     return sum(map(ns, parts)) / span_ns if span_ns else 0.0
 
 
-def _healthy(parts: Sequence[GpuPartition]) -> Finding:
+def _healthy(parts: Sequence[GpuPartition], but: str) -> Finding:
     compute = _share(parts, lambda part: part.compute_ns)
     return Finding(
         kind=FindingKind.HEALTHY,
         ranks=_ranks(parts),
         confidence=MEDIUM,
-        evidence=f"the GPUs of the traces compute for {percent(compute)} of the traced time",
+        evidence=f"the GPUs of the traces compute for {percent(compute)} of the traced time{but}",
         advice="",
     )

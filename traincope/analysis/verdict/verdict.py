@@ -56,7 +56,12 @@ from traincope.analysis.verdict.memory_growth import memory_growth
 from traincope.analysis.verdict.memory_snapshots import snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.slow_spells import spell_findings
-from traincope.analysis.verdict.traced_gpus import traced_gpus, untraced_gpus
+from traincope.analysis.verdict.traced_gpus import (
+    partly_unclassified,
+    traced_gpus,
+    unclassified_kernels,
+    untraced_gpus,
+)
 from traincope.store.job.hang_notices import StopState
 from traincope.timeline import Timeline
 from traincope.units import count
@@ -112,13 +117,14 @@ def verdict(
     if timeline.run.logbook is not None:
         return (_only_a_logbook(reliability),)
     if timeline.run.info.imported and not ledger.wall_ns:
-        traced = traced_gpus(timeline, gpus) if gpus or not snapshots else ()
+        traced = traced_gpus(timeline, gpus, kernels) if gpus or not snapshots else ()
         return ordered([*findings, *traced, *snapshot_findings(snapshots)])
     running = any(finding.kind == FindingKind.RUNNING for finding in findings)
     if not ledger.wall_ns:
         return ordered(findings if running else [*findings, _no_steps()])
     prices = Prices(ledger=ledger) if prices is None else prices
     findings += untraced_gpus(timeline)
+    findings += unclassified_kernels(timeline, kernels)
     findings += cost_findings(
         timeline,
         ledger,
@@ -143,7 +149,9 @@ def verdict(
     findings += memory_growth(memory, grown)
     real_faults = [fault for fault in faults if fault.is_fault]
     if len(findings) == running:
-        findings.append(_faults_only(real_faults) if real_faults else _healthy(ledger))
+        findings.append(
+            _faults_only(real_faults) if real_faults else _healthy(ledger, partly_unclassified(timeline, kernels))
+        )
     else:
         findings += spell_findings(timeline, ledger, late={straggler.rank for straggler in stragglers.named})
     return ordered(findings)
@@ -192,13 +200,13 @@ def _no_steps() -> Finding:
     )
 
 
-def _healthy(ledger: Ledger) -> Finding:
+def _healthy(ledger: Ledger, but: str) -> Finding:
     compute = sum(ledger.share(term) or 0.0 for term in COMPUTE)
     parts = [f"{percent(ratio)} is {term}" for term in ledger.order if is_part(term) and (ratio := ledger.share(term))]
     time = ", ".join([f"{percent(compute)} of step time is compute", *parts])
     return Finding(
         kind=FindingKind.HEALTHY,
         confidence=MEDIUM,
-        evidence=f"{time}, and no loss reaches {percent(MIN_SHARE)}",
+        evidence=f"{time}, and no loss reaches {percent(MIN_SHARE)}{but}",
         advice="",
     )

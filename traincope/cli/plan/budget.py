@@ -22,7 +22,8 @@ from traincope.units import count, flops, share, size
 DAY_SECONDS = 86_400
 YEAR_DAYS = 365
 FORMULAS = "model states: Rajbhandari et al. 2019, section 5; FLOPs: 6 N D, Kaplan et al. 2020, section 2.1"
-SEQUENCE = 8_192
+ONE_TOKEN = 1
+"""Sequence of a model of which only the parameters count: windows of attention change none of them."""
 """Tokens per sequence of a model by name. The number of parameters does not depend on it."""
 
 
@@ -108,7 +109,7 @@ def _answer(arguments: argparse.Namespace) -> Answer:
 
 def _parameters(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
-        return read_model(arguments.model, sequence=SEQUENCE).parameters
+        return read_model(arguments.model, sequence=ONE_TOKEN, latent=True).parameters
     return int(arguments.parameters)
 
 

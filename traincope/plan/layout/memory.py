@@ -206,6 +206,7 @@ def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
     blocks, routed = held_blocks(shape, layout=layout, rank=rank)
     common = (blocks - routed) * shape.block_weights + routed * shape.unrouted_weights
     common += embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights
+    common += shape.position_weights if 0 in layout.stages(rank) else 0
     return Elements(common=common // layout.tp, experts=routed * shape.routed_weights // (layout.tp * layout.ep))
 
 

@@ -1,7 +1,7 @@
 """Shapes by the config.json of Hugging Face's transformers: the keys and defaults of each type of model.
 
-Attention in windows costs less than the formula counts. Multi-latent attention, state spaces and towers for images have
-other matrices. Such models are refused.
+Attention in windows costs less than the formula counts. State spaces and towers for images have other matrices. Such
+models are refused. Layers for multi-token prediction are not part of transformers' models.
 """
 
 import re
@@ -11,12 +11,23 @@ from difflib import get_close_matches
 from typing import Any
 
 from traincope.errors import UsageError
-from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.model.transformer import Experts, Latent, Transformer
 
 NEAR = 0.8
-"""Similarity from which a type may be a misspelt one. Another number is another architecture: Llama 4 is not Llama."""
+"""Similarity from which a type may be a misspelt one. Another number is another architecture: Llama 4 is not Llama. So
+is a longer name: GLM-4V is not GLM-4.
+"""
 DIGITS = re.compile(r"\d+")
 GIVE_SHAPES = "or give its shapes in a .toml file"
+WIDTH = "intermediate_size"
+WHOLE_HEADS = "multihead_attention"
+USUAL_RATIO = 4
+"""Width of a feed-forward over the model's."""
+GPT2_POSITIONS = 1_024
+OPT_PADDING = 2
+"""Rows that OPT has before the first position."""
+WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
+"""Keys with the most tokens that attention reaches in some blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +48,14 @@ class _Sizes:
                 return value
         return None
 
-    def require(self, name: str) -> int:
+    def require(self, name: str, *, least: int | None = None) -> int:
+        """Raises UsageError without the number, or if it is below `least`."""
         value = self.find(name)
+        key = self.names.get(name, (name,))[0]
         if value is None:
-            raise UsageError(f"{self.source} lacks {self.names.get(name, (name,))[0]}")
+            raise UsageError(f"{self.source} lacks {key}")
+        if least is not None and value < least:
+            raise UsageError(f"{self.source}: {key} is {value}; give a number from {least} on")
         return value
 
 
@@ -56,12 +71,44 @@ def _local_experts(sizes: _Sizes) -> Experts:
     )
 
 
+def _olmo_experts(sizes: _Sizes) -> Experts:
+    return Experts(
+        count=sizes.require("num_experts"),
+        top_k=sizes.require("num_experts_per_tok"),
+        ffn=sizes.require("intermediate_size"),
+    )
+
+
+def _deepseek_experts(sizes: _Sizes) -> Experts:
+    """Blocks from `first_k_dense_replace` on have experts, of these each `moe_layer_freq`-th."""
+    freq = sizes.find("moe_layer_freq")
+    freq = 1 if freq is None else sizes.require("moe_layer_freq", least=1)
+    blocks, dense = range(sizes.require("num_hidden_layers")), sizes.find("first_k_dense_replace") or 0
+    return Experts(
+        count=sizes.require("n_routed_experts"),
+        top_k=sizes.require("num_experts_per_tok"),
+        ffn=sizes.require("moe_intermediate_size"),
+        shared=sizes.find("n_shared_experts") or 0,
+        pattern=tuple(block >= dense and block % freq == 0 for block in blocks),
+    )
+
+
+def _llama4_experts(sizes: _Sizes) -> Experts:
+    """Each `interleave_moe_layer_step`-th block has experts, and a shared one of the same width."""
+    step = sizes.require("interleave_moe_layer_step", least=1)
+    return Experts(
+        count=sizes.require("num_local_experts"),
+        top_k=sizes.require("num_experts_per_tok"),
+        ffn=sizes.require("intermediate_size"),
+        shared=1,
+        pattern=tuple((block + 1) % step == 0 for block in range(sizes.require("num_hidden_layers"))),
+    )
+
+
 def _qwen_experts(sizes: _Sizes) -> Experts:
     """Block i has experts if i + 1 is a multiple of `decoder_sparse_step` and not in `mlp_only_layers`."""
     step, without = sizes.find("decoder_sparse_step"), sizes.config.get("mlp_only_layers") or []
-    step = 1 if step is None else step
-    if step < 1:
-        raise UsageError(f"{sizes.source}: decoder_sparse_step is {step}; give a number from 1 on")
+    step = 1 if step is None else sizes.require("decoder_sparse_step", least=1)
     if not isinstance(without, list) or any(type(block) is not int for block in without):
         raise UsageError(f"{sizes.source}: mlp_only_layers is {without!r}, not a list of whole numbers")
     blocks = range(sizes.require("num_hidden_layers"))
@@ -76,6 +123,50 @@ def _qwen_experts(sizes: _Sizes) -> Experts:
     )
 
 
+def _kv_heads(sizes: _Sizes) -> int | None:
+    return sizes.find("num_key_value_heads")
+
+
+def _falcon_kv_heads(sizes: _Sizes) -> int | None:
+    """The first Falcon has one head of keys for all, unless `multi_query` is false."""
+    if sizes.config.get("new_decoder_architecture"):
+        return sizes.require("num_key_value_heads")
+    return 1 if sizes.config.get("multi_query", True) else None
+
+
+def _starcoder_kv_heads(sizes: _Sizes) -> int | None:
+    return 1 if sizes.config.get("multi_query", True) else None
+
+
+def _mpt_kv_heads(sizes: _Sizes) -> int | None:
+    attention = sizes.config.get("attn_config")
+    kind = attention.get("attn_type", WHOLE_HEADS) if isinstance(attention, dict) else WHOLE_HEADS
+    if kind != WHOLE_HEADS:
+        raise UsageError(f"{sizes.source}: attn_type is {kind!r}, and only {WHOLE_HEADS} is known; {GIVE_SHAPES}")
+    return None
+
+
+def _no_positions(_: _Sizes) -> int:
+    return 0
+
+
+def _no_latent(_: _Sizes) -> Latent | None:
+    return None
+
+
+def _latent(sizes: _Sizes) -> Latent:
+    return Latent(
+        kv_rank=sizes.require("kv_lora_rank"),
+        rope=sizes.require("qk_rope_head_dim"),
+        value_dim=sizes.require("v_head_dim"),
+        q_rank=sizes.find("q_lora_rank"),
+    )
+
+
+def _latent_head(sizes: _Sizes) -> int:
+    return sizes.require("qk_nope_head_dim") + sizes.require("qk_rope_head_dim")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
     """A value of `model_type`."""
@@ -87,7 +178,11 @@ class _Kind:
     wide: bool = False
     """The feed-forward is 4 x hidden wide if its width is not given."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kv_heads: Callable[[_Sizes], int | None] = _kv_heads
+    head_dim: Callable[[_Sizes], int | None] = lambda sizes: sizes.find("head_dim")
     experts: Callable[[_Sizes], Experts | None] = _no_experts
+    positions: Callable[[_Sizes], int] = _no_positions
+    latent: Callable[[_Sizes], Latent | None] = _no_latent
 
 
 GPT2 = {
@@ -102,14 +197,69 @@ BLOOM = {
     "num_attention_heads": ("n_head", "num_attention_heads"),
     "intermediate_size": ("ffn_hidden_size",),
 }
+FALCON = {
+    "num_hidden_layers": ("num_hidden_layers", "n_layer"),
+    "num_attention_heads": ("num_attention_heads", "n_head"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
+    "intermediate_size": ("ffn_hidden_size",),
+}
+MPT = {"num_hidden_layers": ("n_layers",), "hidden_size": ("d_model",), "num_attention_heads": ("n_heads",)}
+OPT = {"intermediate_size": ("ffn_dim",)}
+GPT_NEO = {"num_hidden_layers": ("num_layers",), "num_attention_heads": ("num_heads",)}
+GPT_OSS = {"num_experts_per_tok": ("num_experts_per_tok", "experts_per_token")}
+LLAMA4 = {"ffn": ("intermediate_size_mlp",)}
+LIKE_LLAMA = (
+    *("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo", "olmo2", "olmo3", "granite", "glm", "glm4", "stablelm"),
+    *("seed_oss", "exaone4", "internlm2", "baichuan"),
+)
 KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "granite"), _Kind()),
-    "mixtral": _Kind(experts=_local_experts),
+    **dict.fromkeys(LIKE_LLAMA, _Kind()),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "smollm3"), _Kind(tied=True)),
+    **dict.fromkeys(("mixtral", "phimoe"), _Kind(experts=_local_experts)),
+    "granitemoe": _Kind(tied=True, experts=_local_experts),
+    "gpt_oss": _Kind(names=GPT_OSS, experts=_local_experts),
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _Kind(experts=_qwen_experts)),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), _Kind(tied=True)),
-    "gpt2": _Kind(gated=False, tied=True, wide=True, names=GPT2),
-    "gpt_neox": _Kind(gated=False),
+    "olmoe": _Kind(experts=_olmo_experts),
+    "llama4_text": _Kind(names=LLAMA4, experts=_llama4_experts),
+    **dict.fromkeys(
+        ("deepseek_v2", "deepseek_v3", "kimi_k2"),
+        _Kind(experts=_deepseek_experts, head_dim=_latent_head, latent=_latent),
+    ),
+    **dict.fromkeys(("gpt_neox", "phi", "persimmon", "nemotron"), _Kind(gated=False)),
+    "starcoder2": _Kind(gated=False, tied=True),
+    **dict.fromkeys(("gptj", "codegen"), _Kind(gated=False, wide=True, names=GPT2)),
+    "gpt2": _Kind(
+        gated=False,
+        tied=True,
+        wide=True,
+        names=GPT2,
+        kv_heads=lambda _: None,
+        positions=lambda sizes: sizes.find("n_positions") or GPT2_POSITIONS,
+    ),
+    "gpt_bigcode": _Kind(
+        gated=False,
+        tied=True,
+        wide=True,
+        names=GPT2,
+        kv_heads=_starcoder_kv_heads,
+        positions=lambda sizes: sizes.find("n_positions") or GPT2_POSITIONS,
+    ),
+    "gpt_neo": _Kind(
+        gated=False,
+        tied=True,
+        wide=True,
+        names=GPT_NEO,
+        positions=lambda sizes: sizes.require("max_position_embeddings"),
+    ),
+    "opt": _Kind(
+        gated=False,
+        tied=True,
+        names=OPT,
+        positions=lambda sizes: sizes.require("max_position_embeddings") + OPT_PADDING,
+    ),
+    "mpt": _Kind(gated=False, tied=True, wide=True, names=MPT, kv_heads=_mpt_kv_heads),
     "bloom": _Kind(gated=False, tied=True, wide=True, names=BLOOM),
+    "falcon": _Kind(gated=False, tied=True, wide=True, names=FALCON, kv_heads=_falcon_kv_heads),
 }
 """Value of `model_type` -> its keys and defaults in transformers. A new one needs its published number of parameters in
 `tests/plan/model/test_configurations.py`.
@@ -125,28 +275,48 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
     kind = KINDS.get(str(name))
     if kind is None:
         close = get_close_matches(str(name), KINDS, cutoff=NEAR)
-        near = next((kind for kind in close if DIGITS.findall(kind) == DIGITS.findall(str(name))), None)
+        digits = DIGITS.findall(str(name))
+        near = next((e for e in close if DIGITS.findall(e) == digits and not str(name).startswith(e)), None)
         meant = "" if near is None else f"did you mean {near!r}? "
         raise UsageError(
             f"{source}: model_type {name!r} is not known; {meant}the known types are {', '.join(KINDS)}; {GIVE_SHAPES}"
         )
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    if isinstance(window, int) and window < sequence:
+    window = _window(config)
+    if window is not None and window < sequence:
         raise UsageError(
             f"{source}: attention in windows of {window} tokens has no formula here; "
             f"give --seq {window} or less, or its shapes in a .toml file for an upper bound"
         )
     sizes = _Sizes(source=source, config=config, names=kind.names)
+    _require_plain(sizes)
     return Transformer(
         layers=sizes.require("num_hidden_layers"),
         hidden=sizes.require("hidden_size"),
         heads=sizes.require("num_attention_heads"),
-        kv_heads=sizes.find("num_key_value_heads"),
-        head_dim=sizes.find("head_dim"),
-        ffn=sizes.find("intermediate_size") if kind.wide else sizes.require("intermediate_size"),
+        kv_heads=kind.kv_heads(sizes),
+        head_dim=kind.head_dim(sizes),
+        ffn=sizes.find("intermediate_size") if kind.wide else sizes.require("ffn" if "ffn" in kind.names else WIDTH),
         vocabulary=sizes.require("vocab_size"),
         sequence=sequence,
         gated_mlp=kind.gated,
         untied=not config.get("tie_word_embeddings", kind.tied),
         experts=kind.experts(sizes),
+        positions=kind.positions(sizes),
+        latent=kind.latent(sizes),
     )
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    """Tokens that attention reaches at most in some block; None without such a block."""
+    keys = [key for key in WINDOWS if key != "sliding_window" or config.get("use_sliding_window", True)]
+    return min((config[key] for key in keys if type(config.get(key)) is int), default=None)
+
+
+def _require_plain(sizes: _Sizes) -> None:
+    """Raise UsageError for matrices that a known type has only in some of its models."""
+    width = sizes.find("word_embed_proj_dim")
+    if width is not None and width != sizes.require("hidden_size"):
+        raise UsageError(f"{sizes.source}: word_embed_proj_dim is {width}, unlike hidden_size; {GIVE_SHAPES}")
+    ratio = sizes.find("expansion_ratio")
+    if ratio is not None and ratio != USUAL_RATIO:
+        raise UsageError(f"{sizes.source}: expansion_ratio is {ratio}, and only {USUAL_RATIO} is known; {GIVE_SHAPES}")

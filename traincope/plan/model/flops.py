@@ -56,7 +56,7 @@ def attention_forward(
             f"the squared lengths of documents in {batch} sequences of {shape.sequence} tokens sum to between "
             f"{batch * shape.sequence} and {whole_sequences}, not to {squares}"
         )
-    whole = 4 * shape.layers * squares * shape.query_width
+    whole = 2 * shape.layers * squares * (shape.query_width + shape.mixed_width)
     return whole // 2 if causal_half else whole
 
 
@@ -124,7 +124,8 @@ def per_token(shape: Transformer) -> int:
 
     Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B.
     """
-    return 6 * shape.active_parameters + 12 * shape.layers * shape.query_width * shape.sequence
+    scores = 6 * shape.layers * (shape.query_width + shape.mixed_width) * shape.sequence
+    return 6 * shape.active_parameters + scores
 
 
 def six_n_d(*, parameters: float, tokens: float, recompute_all: bool = False) -> float:

@@ -44,7 +44,7 @@ def model_rates(shape: Transformer) -> Rates:
     always = shape.active_block_weights - expert_passes(shape) * shape.expert_weights
     return Rates(
         token=TRAINING * 2 * (always + shape.embedding_weights),
-        squared_length=TRAINING * 4 * shape.layers * shape.query_width,
+        squared_length=TRAINING * 2 * shape.layers * (shape.query_width + shape.mixed_width),
         routed_token=TRAINING * 2 * shape.expert_weights,
     )
 

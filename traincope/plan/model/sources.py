@@ -46,6 +46,9 @@ def _llama2(*, layers: int, hidden: int, heads: int, ffn: int) -> Transformer:
     )
 
 
+LATENT = "multi-latent attention"
+UNLISTED = ("pattern", "latent")
+"""Fields that a TOML file does not have."""
 Shape = TypeVar("Shape", Transformer, Experts)
 
 PRESETS: Mapping[str, Transformer] = MappingProxyType(
@@ -75,15 +78,21 @@ arXiv:2401.04088, table 1), Llama 2 (Touvron et al. 2023, arXiv:2307.09288; its 
 vocabulary (Korthikanti et al. 2022, arXiv:2205.05198, table 3)."""
 
 
-def read_model(source: str, *, sequence: int | None = None) -> Transformer:
+def read_model(source: str, *, sequence: int | None = None, latent: bool = False) -> Transformer:
     """Read shapes. `sequence`: tokens per sequence in the training; None: as a TOML file states it.
 
-    Raises UsageError for an unknown preset, a file that cannot be read, and a model that is not of a known kind.
+    `latent`: also models with multi-latent attention. Raises UsageError for an unknown preset, a file that cannot be
+    read, and a model that is not of a known kind.
     """
     if source in PRESETS or source.endswith(".json"):
         if sequence is None:
             raise UsageError(f"{source} does not state the tokens per sequence of the training; give --seq")
         shape = PRESETS.get(source) or shape_of_config(_read(source, json.loads), source=source, sequence=sequence)
+        if shape.latent is not None and not latent:
+            raise UsageError(
+                f"{source}: {LATENT} has no formula here of memory, communication and kernels; use `plan flops`, "
+                "`plan budget` or `plan check`"
+            )
         return replace(shape, sequence=sequence)
     if (parameters := parameters_of(source)) is not None:
         return shape_of_size(parameters, sequence=sequence)
@@ -120,7 +129,7 @@ def _by_table(source: str, table: dict[str, Any], *, sequence: int | None) -> Tr
 
 
 def _built(source: str, kind: type[Shape], values: dict[str, Any]) -> Shape:
-    known = {entry.name: bool if entry.type is bool else int for entry in fields(kind) if entry.name != "pattern"}
+    known = {entry.name: bool if entry.type is bool else int for entry in fields(kind) if entry.name not in UNLISTED}
     for name, value in values.items():
         if name not in known or (value is not None and name != "experts" and type(value) is not known[name]):
             raise UsageError(f"{source}: {name} = {value!r} is not a shape; the keys are {', '.join(known)}")

@@ -40,6 +40,30 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Multi-latent attention: queries, and keys with values, come from narrow vectors. Raises UsageError for sizes
+    below 1.
+
+    DeepSeek-AI 2024, DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C.
+    """
+
+    kv_rank: int
+    """Width of the vector that keys and values come from."""
+    rope: int
+    """Width of the part of a key that holds the position. All heads share it."""
+    value_dim: int
+    """Width of one head's values."""
+    q_rank: int | None = None
+    """Width of the vector that queries come from; None: the residual stream itself."""
+
+    def __post_init__(self) -> None:
+        for name in ("kv_rank", "rope", "value_dim", "q_rank"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"latent attention: {name} is {value}; it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
     """Shapes of the model. Raises UsageError for sizes below 1 and heads that do not divide."""
 
@@ -58,9 +82,15 @@ class Transformer:
     """SwiGLU and similar gated feed-forwards multiply three matrices, not two."""
     untied: bool = False
     """The output has a matrix of its own, not the embedding's."""
+    positions: int = 0
+    """Rows of a learned matrix of positions."""
     experts: Experts | None = None
+    latent: Latent | None = None
+    """Layouts have no formula with it: `sources.read_model` gives it only to those who ask for it."""
 
     def __post_init__(self) -> None:
+        if self.positions < 0:
+            raise UsageError(f"positions is {self.positions}; it must be at least 0")
         for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "kv_heads", "head_dim", "ffn"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -90,6 +120,11 @@ class Transformer:
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
+    def mixed_width(self) -> int:
+        """Width of the values that all heads mix."""
+        return self.query_width if self.latent is None else self.heads * self.latent.value_dim
+
+    @property
     def ffn_width(self) -> int:
         return self.ffn or 4 * self.hidden
 
@@ -106,8 +141,16 @@ class Transformer:
 
     @property
     def attention_weights(self) -> int:
-        """Elements of one block's four matrices around its attention."""
-        return 2 * self.hidden * (self.query_width + self.kv_width)
+        """Elements of one block's matrices around its attention: four without a latent one."""
+        if self.latent is None:
+            return 2 * self.hidden * (self.query_width + self.kv_width)
+        latent, output = self.latent, self.hidden * self.mixed_width
+        queries = self.hidden * self.query_width
+        if latent.q_rank is not None:
+            queries = (self.hidden + self.query_width) * latent.q_rank
+        own_keys = self.query_width - self.heads * latent.rope
+        keys_and_values = self.hidden * (latent.kv_rank + latent.rope) + latent.kv_rank * (own_keys + self.mixed_width)
+        return queries + keys_and_values + output
 
     @property
     def block_weights(self) -> int:
@@ -137,14 +180,22 @@ class Transformer:
         return self.hidden * self.vocabulary
 
     @property
+    def position_weights(self) -> int:
+        return self.hidden * self.positions
+
+    @property
     def parameters(self) -> int:
-        """Elements of all matrices; a tied embedding counts once. Norms, biases and positions are excluded."""
-        return self._blocks(self.routed_weights) + (2 if self.untied else 1) * self.embedding_weights
+        """Elements of all matrices; a tied embedding counts once. Norms and biases are excluded."""
+        return self._blocks(self.routed_weights) + self._end_weights
 
     @property
     def active_parameters(self) -> int:
         """Elements that a token passes: as `parameters`, but only top_k of the experts."""
-        return self.active_block_weights + (2 if self.untied else 1) * self.embedding_weights
+        return self.active_block_weights + self._end_weights
+
+    @property
+    def _end_weights(self) -> int:
+        return (2 if self.untied else 1) * self.embedding_weights + self.position_weights
 
     @property
     def active_block_weights(self) -> int:

@@ -47,6 +47,7 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.EXPOSED_COMMUNICATION: "kernels",
     FindingKind.GPU_IDLE: "kernels",
     FindingKind.EXPOSED_MEMORY: "kernels",
+    FindingKind.UNCLASSIFIED_KERNELS: "kernels",
     FindingKind.UNFUSED_KERNELS: "kernels",
     FindingKind.STRAGGLER: "ranks",
     FindingKind.SLOWDOWN: "slowdown",

@@ -15,7 +15,7 @@ LIBRARIES = (
     ("nvshmem", ("nvshmem", "deep_ep", "deepep", "hybrid_ep", "internode::", "internode_ll::", "intranode::")),
     ("rocshmem", ("rocshmem", "rocm_shmem")),
     ("ishmem", ("ishmem",)),
-    ("expert_exchange", ("pplx", "mori::", "moea2a", "moe_a2a")),
+    ("expert_exchange", ("pplx", "mori::", "moea2a", "moe_a2a", "dispatch_token", "combine_token")),
     ("userbuffers", ("userbuffers",)),
     (
         "symmetric_memory",
@@ -31,10 +31,12 @@ LIBRARIES = (
 """Library -> words anywhere in its kernels' names, in any case. The first that matches decides."""
 COLLECTIVE = "collective"
 """Class of a kernel that has the name of a collective and of no known library."""
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "all2all")
+COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "all2all", "sendrecv")
 """Words of a kernel's own name without underscores."""
 GENERATED = re.compile(r"triton_([a-z]+_)?fused_")
 """Begin of the names that torch.compile makes."""
+LIKE_NCCL = re.compile(r"[a-z]{2,3}cl(dev|sym)?k?(dev)?kernel")
+"""Own names of kernels of libraries that GPU vendors made after NCCL."""
 WITHIN_A_GPU = re.compile(r"(block|warp|thread)(all|reduce)")
 """Reductions among the threads of one GPU."""
 LAYOUT = "get_dispatch_layout"
@@ -49,8 +51,8 @@ FUSED_WORDS = (
 
 
 def plain_name(name: str) -> str:
-    """Return a name in lower case without that of a library whose kernels are mostly other than products."""
-    return name.lower().replace("fbgemm", "")
+    """Return a name in lower case without those of libraries that say nothing about a kernel's purpose."""
+    return name.lower().replace("fbgemm", "").replace("flashinfer", "")
 
 
 def is_fused_product(name: str) -> bool:
@@ -68,7 +70,8 @@ def communication_library(name: str) -> str | None:
     if known is not None:
         return known
     own = bare_name(plain).replace("_", "")
-    return COLLECTIVE if any(word in own for word in COLLECTIVES) and not WITHIN_A_GPU.search(own) else None
+    is_named = any(word in own for word in COLLECTIVES) and not WITHIN_A_GPU.search(own)
+    return COLLECTIVE if is_named or LIKE_NCCL.match(own) else None
 
 
 def bare_name(name: str) -> str:

@@ -168,7 +168,7 @@ def test_a_trace_without_kernels_is_reported_by_operators() -> None:
         "    class    count    ms   share  rated  of peak",
         "    gemm         1  3.00  75.0 %      -        -",
         "    unknown      1  1.00  25.0 %      -        -",
-        "    25.0 % of the time is unclassified (kernel name table 3)",
+        "    25.0 % of the time is unclassified (kernel name table 4)",
         "    longest, ms: aten::mm 3.00; unheard_of 1.00",
     ]
 
