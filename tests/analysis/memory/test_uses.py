@@ -172,8 +172,9 @@ def test_a_rising_peak_is_not_a_leak() -> None:
         100 * MIB + np.arange(400) * 1024.0,
         100 * MIB + MIB * np.minimum(np.arange(400), 300.0),
         100 * MIB + 60 * MIB * (np.arange(400) > 200),
+        100 * MIB + 25 * MIB * (np.arange(400) > 45) + 50 * MIB * (np.arange(400) > 360) + np.arange(400) * 16384.0,
     ],
-    ids=["comes to rest", "noise", "saw", "too little", "stops", "jumps once"],
+    ids=["comes to rest", "noise", "saw", "too little", "stops", "jumps once", "jumps twice and creeps"],
 )
 def test_growth_that_ends_or_swings_or_is_small_is_not_a_leak(
     settling: "np.ndarray[tuple[int], np.dtype[np.float64]]",

@@ -119,7 +119,7 @@ def test_in_few_steps_work_that_no_batch_changes_names_a_rank_if_its_cpu_time_ag
     (named,) = found.named
     assert (named.rank, named.confidence, named.cause) == (1, "medium", "optimizer")
     assert named.late_ns == pytest.approx(LATE_MS * MS)
-    assert found.so_far is None
+    assert found.likely is None
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_in_few_steps_work_that_no_batch_changes_names_a_rank_if_its_cpu_time_ag
 def test_less_evidence_names_no_rank_in_few_steps(found: dict[str, Any]) -> None:
     result = few_steps(**found)
     assert result.named == ()
-    assert result.so_far is not None
+    assert result.likely is not None

@@ -27,11 +27,15 @@ def largest_lead(throws: tuple[int, ...]) -> int:
     return max(sum(throws[first:end]) for end in range(len(throws) + 1) for first in range(end + 1))
 
 
+@pytest.mark.parametrize("head", [1 / 2, 1 / 3, 1 / 8])
 @pytest.mark.parametrize("count", [1, 2, 5, 10])
-def test_the_chance_of_a_lead_is_that_of_all_throws(count: int) -> None:
-    leads = [largest_lead(throws) for throws in product((-1, 1), repeat=count)]
+def test_the_chance_of_a_lead_is_that_of_all_throws(count: int, head: float) -> None:
+    all_throws = list(product((-1, 1), repeat=count))
+    chances = [head ** throws.count(1) * (1 - head) ** throws.count(-1) for throws in all_throws]
+    leads = [largest_lead(throws) for throws in all_throws]
     for lead in range(1, count + 1):
-        assert chance_of_lead(count, lead) == pytest.approx(np.mean([each >= lead for each in leads]))
+        expected = sum(chance for chance, largest in zip(chances, leads, strict=True) if largest >= lead)
+        assert chance_of_lead(count, lead, head) == pytest.approx(expected)
 
 
 def test_the_lead_that_is_needed_is_the_smallest_with_that_chance() -> None:
@@ -192,5 +196,5 @@ def test_noise_of_an_optimizer_rarely_looks_like_fixed_work() -> None:
         latest = latest_so_far(few)
         if latest is not None and latest[1] <= MAX_CHANCE_SO_FAR:
             mentioned += 1
-            assert late_by_fixed_work(few, at=latest[0]) is None
+            assert late_by_fixed_work(few, at=latest[0].row) is None
     assert 20 <= mentioned <= 200

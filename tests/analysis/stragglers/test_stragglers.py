@@ -57,14 +57,14 @@ def test_one_step_too_few_names_nobody() -> None:
     [
         (
             46,
-            "too few steps to name a rank: 45 of 59; rank 1 so far, with 1 chance in 171 that it is noise",
-            "rank 1 is late, so far (45 steps, 1 chance in 171 that it is noise)",
+            "too few steps to name a rank: 45 of 59; rank 1 so far, with 1 chance in 3,281 that it is noise",
+            "rank 1 is late, so far (45 steps, 1 chance in 3,281 that it is noise)",
         ),
         (26, "too few steps to name a rank: 25 of 59", None),
     ],
 )
 def test_the_latest_rank_so_far_is_mentioned_with_its_chance(steps: int, sentence: str, late: str | None) -> None:
-    """9 blocks of 5 steps, all against rank 1: 3 ranks x 1/2^9. With 5 blocks it is 3/32."""
+    """9 blocks of 5 steps, rank 1 the latest in all: 3 ranks x 2 tests x 1/3^9. With 5 blocks it is 6/243."""
     found = stragglers_of(lockstep([[60, 90, 60]] * steps, transfer_ns=10))
     assert (why_none(found), late_so_far(found)) == (sentence, late)
     assert why_none(stragglers_of(lockstep([[60, 60, 60]] * steps, transfer_ns=10))).endswith("of 59")

@@ -49,10 +49,15 @@ def waiting_for_cores(per_step_ns: int) -> list[Row]:
 
 
 def late(
-    *, own: Sequence[Row] = (), others: Sequence[Row] = (), of: Phase = Phase.FORWARD, saver_ms: int = 900
+    *,
+    own: Sequence[Row] = (),
+    others: Sequence[Row] = (),
+    of: Phase = Phase.FORWARD,
+    saver_ms: int = 900,
+    steps: int = ENOUGH,
 ) -> Analysis:
     """Rank 1 of 3 takes 90 instead of 60 ms. `saver_ms`: activity of its other thread per second."""
-    work = [[60 * MS, 90 * MS, 60 * MS]] * ENOUGH
+    work = [[60 * MS, 90 * MS, 60 * MS]] * steps
     ranks = lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})
     ranks[1] = replace(ranks[1], details={SAVER: {**SAVES, "busy_ns": saver_ms * MS}})
     return analyze(timeline(*ranks))
@@ -193,6 +198,22 @@ def test_a_thread_that_holds_the_interpreter_is_named_before_the_line_at_which_i
     )
     assert "train.py:31" in evidence
     assert advice == OTHER_PROCESS
+
+
+def test_a_rank_that_few_steps_do_not_name_is_named_if_other_evidence_shows_its_cause() -> None:
+    """45 steps are compared."""
+    analysis = late(own=beside_a_saver(cpu_ns=43 * MS), others=waiting_for_cores(0), steps=46)
+    assert analysis.stragglers.named == ()
+    (finding,) = (each for each in analysis.verdict if each.kind == "straggler")
+    assert (finding.ranks, finding.confidence) == ((1,), "medium")
+    assert finding.evidence.startswith("rank 1 is late with 1 chance in 3,281 that it is noise, by 30.0 ms on average")
+    assert "Saver.merge" in finding.evidence
+    assert all(each.kind != "exposed_wait" for each in analysis.verdict)
+
+
+def test_a_wait_of_its_own_is_no_such_evidence() -> None:
+    analysis = late(of=Phase.DATA_WAIT, own=waiting_for_cores(30 * MS), others=waiting_for_cores(0), steps=46)
+    assert all(each.kind != "straggler" for each in analysis.verdict)
 
 
 @pytest.mark.parametrize("cpu_ns", [60 * MS, 70 * MS])

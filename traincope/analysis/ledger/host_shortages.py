@@ -263,5 +263,17 @@ def short_ranks(shortages: Collection[HostShortage]) -> frozenset[int]:
     return frozenset(rank for each in _shared(shortages) for rank in each.ranks)
 
 
+def bound_apart(timeline: Timeline, rank: int, peers: Collection[int]) -> frozenset[int]:
+    """Return the cores to which a rank is bound, if each of its peers on the host may use another one; else nothing."""
+    info = {each.rank: each.info for each in timeline.run.ranks}
+    allowed = {
+        number: frozenset(info[number].cpu_limits.get("allowed") or ())
+        for number in (rank, *peers)
+        if info[number].host == info[rank].host
+    }
+    own = allowed.pop(rank)
+    return own if allowed and all(others - own for others in allowed.values()) else frozenset()
+
+
 def _shared(shortages: Collection[HostShortage]) -> Iterator[HostShortage]:
     yield from (each for each in shortages if each.cause is not ShortageCause.MEMORY and len(each.ranks) > 1)

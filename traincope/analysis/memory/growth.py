@@ -63,7 +63,8 @@ def grows(steps: Ints, values: Ints) -> bool:
 
     The medians of eight parts each lie above the one before, which noise around a level does once in 8! = 40,320 times.
     The second half grows at least half as fast as the first, so the growth does not level off. The total growth is at
-    least `GROWTH_RATIO` of the first part, or `GROWTH_BYTES`, and `NOISES` spreads of the values around their line.
+    least `GROWTH_RATIO` of the first part, or `GROWTH_BYTES`, and `NOISES` spreads of the values around their line. At
+    least half of it is along that line: a few jumps are no steady growth.
     """
     if not enough(steps):
         return False
@@ -75,8 +76,10 @@ def grows(steps: Ints, values: Ints) -> bool:
     early = (medians[middle - 1] - medians[0]) / max(places[middle - 1] - places[0], 1)
     late = (medians[-1] - medians[middle]) / max(places[-1] - places[middle], 1)
     least = min(GROWTH_RATIO * medians[0], GROWTH_BYTES)
-    total, noise = medians[-1] - medians[0], SCALE * _spread(values - slope(steps, values) * (steps - steps[0]))
-    return late >= early / 2 and total >= least and total >= NOISES * noise
+    total, per_step = medians[-1] - medians[0], slope(steps, values)
+    noise = SCALE * _spread(values - per_step * (steps - steps[0]))
+    is_steady = 2 * per_step * (places[-1] - places[0]) >= total
+    return late >= early / 2 and total >= least and total >= NOISES * noise and is_steady
 
 
 def _spread(values: Floats) -> float:

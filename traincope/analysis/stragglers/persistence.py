@@ -6,10 +6,12 @@ Second, its peers wait while it does not. Over all steps, the excess and the dif
 MATERIAL: own work that no rank waits for delays nothing, and a wait without longer work is not the rank's.
 
 The work of equal ranks is exchangeable: whatever its distribution, the chance that one of them exceeds the median of
-its peers is at most one half. So the blocks of a healthy rank are throws of a coin, and the largest lead that throws
-against it gain in any stretch of blocks has a known distribution: that of a random walk reflected at zero (Lindley's
-recursion). A rank is late if its lead is so large that a healthy run has such a rank, in any term, with a chance of at
-most MAX_CHANCE. The stretch need not begin with the run: a rank may become slow.
+its peers is at most one half, and the chance that it exceeds all of them is at most 1 / ranks. So the blocks of a
+healthy rank are throws of a coin, fair or not, and the largest lead that throws against it gain in any stretch of
+blocks has a known distribution: that of a random walk reflected at zero (Lindley's recursion). A rank is late if its
+lead is so large that a healthy run has such a rank, in any term, with a chance of at most MAX_CHANCE. Fewer blocks show
+that it is the latest of all; that it exceeds the median shows several late ranks. The stretch need not begin with the
+run: a rank may become slow.
 
 Blocks must not depend on each other. They last twice the autocorrelation time of the noise in the rank's excess. A
 throw is a sign, so the noise counts by its signs. A lasting change, and a steady growth, are no noise and are removed
@@ -28,7 +30,7 @@ ranks that remain are the reference, so they are at least half: where all ranks 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, log2
+from math import ceil, log
 
 import numpy as np
 
@@ -55,6 +57,8 @@ FIXED = "optimizer"
 """The term whose work the parameters fix: no batch makes it longer for some steps."""
 FIXED_TIMES = 2.0
 """Times the peers' that it must take in every block of few steps."""
+FAIR = 1 / 2
+"""Chance of a head of a fair coin."""
 SCALES = (1, 5, 10, 20)
 """Lengths of blocks, relative to the shortest. Long blocks show delays of few steps, and small delays in much noise."""
 
@@ -131,21 +135,32 @@ def late_ranks(peers: Peers) -> tuple[Late, ...]:
     return tuple(sorted(named, key=lambda each: -each.late_ns))
 
 
-def latest_so_far(peers: Peers) -> tuple[int, float] | None:
-    """Return the row of the rank that is latest in steps that are too few, and the chance that a healthy run has a rank
-    with such a lead; None if none is MATERIAL.
+def latest_so_far(peers: Peers) -> tuple[Late, float] | None:
+    """Return the evidence against the latest rank where it does not suffice, and the chance that a healthy run has a
+    rank with such a lead; None if none is MATERIAL.
     """
     if len(peers.waits_ns) < 2 or not len(peers.wall_ns):
         return None
     compared = _Compared(peers)
     late_ns = _lateness(peers, compared.measures[""])
-    row, length = int(np.argmax(late_ns)), _shortest_block(peers.wall_ns, len(peers.wall_ns))
+    row = int(np.argmax(late_ns))
+    excess_ns = compared.excess_ns("", at=row)
+    length = _shortest_block(excess_ns, peers.wall_ns)
     if late_ns[row] < peers.material_ns or len(peers.wall_ns) < length:
         return None
-    skipped = len(peers.wall_ns) % length
-    against = compared.excess_ns("", at=row, length=length) > MARGIN * _block_means(peers.wall_ns[skipped:], length)
-    lead, *_ = _largest_lead(against)
-    return row, min(peers.num_tests * chance_of_lead(len(against), lead), 1.0) if lead else 1.0
+    chances = [
+        chance_of_lead(len(against), lead, chance) if (lead := _largest_lead(against)[0]) else 1.0
+        for chance, against in compared.against("", at=row, length=length)
+    ]
+    late = Late(
+        row=row,
+        terms=(),
+        excess_ns=excess_ns,
+        late_ns=float(late_ns[row]),
+        stretch=(0, len(peers.wall_ns)),
+        peers=tuple(other for other in range(len(late_ns)) if other != row),
+    )
+    return late, min(peers.num_tests * len(chances) * min(chances), 1.0)
 
 
 def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
@@ -153,7 +168,7 @@ def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
     its lateness, or not clear in every block.
     """
     work_ns = peers.work.get(FIXED)
-    length = _shortest_block(peers.wall_ns, len(peers.wall_ns))
+    length = _independent_steps(peers.wall_ns, len(peers.wall_ns))
     if work_ns is None or len(peers.wall_ns) < length:
         return None
     compared = _Compared(peers)
@@ -175,16 +190,16 @@ def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
 
 def steps_needed(wall_ns: Floats, *, num_tests: int) -> int:
     """Return the fewest steps of such times after which a rank can be called late."""
-    needed = _blocks_needed(num_tests)
-    return min(needed * _shortest_block(wall_ns, needed), max(needed, FEW_STEPS))
+    needed = _blocks_needed(num_tests, FAIR)
+    return min(needed * _independent_steps(wall_ns, needed), max(needed, FEW_STEPS))
 
 
-def _blocks_needed(num_tests: int) -> int:
-    """Return the fewest throws of a coin that are all heads with a small enough chance."""
-    return ceil(log2(num_tests / MAX_CHANCE))
+def _blocks_needed(num_tests: int, head: float) -> int:
+    """Return the fewest throws of a coin that are all heads with a small enough chance. `head`: chance of one head."""
+    return ceil(log(num_tests / MAX_CHANCE) / -log(head))
 
 
-def _shortest_block(wall_ns: Floats, steps: int) -> int:
+def _independent_steps(wall_ns: Floats, steps: int) -> int:
     """Return the smallest number of steps in a block of a run of `steps`, if they do not depend on each other."""
     if steps >= FEW_STEPS:
         return ceil(steps / MAX_BLOCKS)
@@ -218,17 +233,29 @@ class _Compared:
         self.peers = peers
         self.measures = {**peers.work, "": peers.own_ns}
         """Term -> ns of each rank in each step; the empty name is the sum of all."""
-        self._middles: dict[tuple[str, int], tuple[Floats, Floats]] = {}
+        self._ordered: dict[tuple[str, int, bool], tuple[Floats, Floats]] = {}
+        self.chances = tuple(dict.fromkeys((FAIR, 1 / len(peers.waits_ns))))
+        """Chances that a healthy rank exceeds the median of its peers, and all of them: of two ranks, both are one."""
 
-    def excess_ns(self, measure: str, *, at: int, length: int = 1) -> Floats:
-        """Return a rank's mean excess in blocks of this length. The first steps that fill no block are left out."""
+    def excess_ns(self, measure: str, *, at: int, length: int = 1, over_all: bool = False) -> Floats:
+        """Return a rank's mean excess over the median of the others, or over all of them, in blocks of this length.
+
+        The first steps that fill no block are left out.
+        """
         work_ns = self.measures[measure]
         work_ns = work_ns[:, work_ns.shape[1] % length :]
-        if (measure, length) not in self._middles:
-            self._middles[measure, length] = _middle(_block_means(work_ns, length), upper=True)
+        if (measure, length, over_all) not in self._ordered:
+            means_ns = _block_means(work_ns, length)
+            self._ordered[measure, length, over_all] = _largest(means_ns) if over_all else _middle(means_ns, upper=True)
         own_ns = _block_means(work_ns[at], length)
-        excess_ns: Floats = own_ns - _without_own(own_ns, *self._middles[measure, length])
+        excess_ns: Floats = own_ns - _without_own(own_ns, *self._ordered[measure, length, over_all])
         return excess_ns
+
+    def against(self, measure: str, *, at: int, length: int) -> Iterator[tuple[float, Bools]]:
+        """Yield the largest chance that a block speaks against a healthy rank, and the blocks against this rank."""
+        margins_ns = MARGIN * _block_means(self.peers.wall_ns[len(self.peers.wall_ns) % length :], length)
+        for chance in self.chances:
+            yield chance, self.excess_ns(measure, at=at, length=length, over_all=chance < FAIR) > margins_ns
 
 
 def _evidence(compared: _Compared, *, at: int) -> Late | None:
@@ -270,17 +297,17 @@ class _Stretch:
 
 def _clearest_stretch(compared: _Compared, measure: str, *, at: int, num_tests: int) -> _Stretch | None:
     """Return the stretch of the clearest lead, in blocks of any length; None if no lead is large enough."""
-    wall_ns = compared.peers.wall_ns
-    lengths = list(_block_lengths(compared.excess_ns(measure, at=at), wall_ns, num_tests=num_tests))
+    num_tests *= len(compared.chances)
+    lengths = list(_block_lengths(compared, measure, at=at, num_tests=num_tests))
     found = []
     for length in lengths:
-        skipped = len(wall_ns) % length
-        against = compared.excess_ns(measure, at=at, length=length) > MARGIN * _block_means(wall_ns[skipped:], length)
-        lead, first, end = _largest_lead(against)
-        needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths))
-        if needed is not None and lead >= needed:
-            positions = (skipped + first * length if first else 0, skipped + end * length)
-            found.append(_Stretch(positions=positions, clearness=lead / needed))
+        skipped = len(compared.peers.wall_ns) % length
+        for chance, against in compared.against(measure, at=at, length=length):
+            lead, first, end = _largest_lead(against)
+            needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths), chance)
+            if needed is not None and lead >= needed:
+                positions = (skipped + first * length if first else 0, skipped + end * length)
+                found.append(_Stretch(positions=positions, clearness=lead / needed))
     return max(found, key=lambda stretch: stretch.clearness, default=None)
 
 
@@ -308,15 +335,30 @@ def _middle(values: Floats, *, upper: bool) -> tuple[Floats, Floats]:
     return ordered[place], ordered[place + 1]
 
 
-def _block_lengths(excess_ns: Floats, wall_ns: Floats, *, num_tests: int) -> Iterator[int]:
+def _largest(values: Floats) -> tuple[Floats, Floats]:
+    """Return the two largest values in each column, of which one is the largest of the other rows, for every row."""
+    ordered = np.partition(values, (-2, -1), axis=0)
+    return ordered[-2], ordered[-1]
+
+
+def _block_lengths(compared: _Compared, measure: str, *, at: int, num_tests: int) -> Iterator[int]:
     """Yield the lengths of blocks that leave enough of them, the shortest first."""
-    steps, needed = len(wall_ns), _blocks_needed(num_tests)
-    if steps < steps_needed(wall_ns, num_tests=num_tests):
+    wall_ns = compared.peers.wall_ns
+    if len(wall_ns) < steps_needed(wall_ns, num_tests=num_tests):
         return
+    needed = _blocks_needed(num_tests, min(compared.chances))
+    shortest = _shortest_block(compared.excess_ns(measure, at=at), wall_ns)
+    yield from (shortest * scale for scale in SCALES if len(wall_ns) // (shortest * scale) >= needed)
+
+
+def _shortest_block(excess_ns: Floats, wall_ns: Floats) -> int:
+    """Return the smallest number of steps in a block, so that blocks do not depend on each other."""
+    independent = _independent_steps(wall_ns, len(wall_ns))
+    if len(wall_ns) < FEW_STEPS:
+        return independent
     level_ns = float(np.median(excess_ns)) - MARGIN * float(wall_ns.mean())
     time = positive_correlation_time(_signs(_noise(excess_ns), above=SMALL * level_ns))
-    shortest = max(_shortest_block(wall_ns, steps), 1 if time == 1 else ceil(2 * time))
-    yield from (shortest * scale for scale in SCALES if steps // (shortest * scale) >= needed)
+    return max(independent, 1 if time == 1 else ceil(2 * time))
 
 
 def _noise(values: Floats) -> Floats:
@@ -350,27 +392,30 @@ def _largest_lead(against: Bools) -> tuple[int, int, int]:
 
 
 @cache
-def lead_needed(count: int, max_chance: float) -> int | None:
-    """Return the smallest lead that `count` throws of a coin gain with at most this chance; None if there is none."""
-    if chance_of_lead(count, count) > max_chance:
+def lead_needed(count: int, max_chance: float, head: float = FAIR) -> int | None:
+    """Return the smallest lead that `count` throws of a coin gain with at most this chance; None if there is none.
+
+    `head`: chance of a head in one throw.
+    """
+    if chance_of_lead(count, count, head) > max_chance:
         return None
     low, high = 1, count
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if chance_of_lead(count, middle) <= max_chance else (middle + 1, high)
+        low, high = (low, middle) if chance_of_lead(count, middle, head) <= max_chance else (middle + 1, high)
     return low
 
 
 @cache
-def chance_of_lead(count: int, lead: int) -> float:
-    """Return the chance that heads lead by `lead` in some stretch of `count` throws."""
+def chance_of_lead(count: int, lead: int, head: float = FAIR) -> float:
+    """Return the chance that heads lead by `lead` in some stretch of `count` throws. `head`: its chance in one."""
     chances = np.zeros(lead + 1)
     chances[0] = 1.0
     for _ in range(count):
         moved = np.zeros_like(chances)
-        moved[1:] = chances[:-1] / 2
-        moved[: lead - 1] += chances[1:lead] / 2
-        moved[0] += chances[0] / 2
+        moved[1:] = chances[:-1] * head
+        moved[: lead - 1] += chances[1:lead] * (1 - head)
+        moved[0] += chances[0] * (1 - head)
         moved[lead] += chances[lead]
         chances = moved
     return float(chances[lead])

@@ -34,10 +34,10 @@ from traincope.analysis.stragglers.wait_chains import Waiting, follow_wait_chain
 from traincope.arrays import Bools, Floats, Ints
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import PIPELINE_AXIS
-from traincope.units import count, share
+from traincope.units import count, numbers, share
 
 MAX_CHANCE_SO_FAR = 0.02
-"""Largest chance at which the latest rank of too few steps is mentioned. It is not named yet."""
+"""Largest chance at which the latest rank is mentioned where the evidence against it does not suffice to name it."""
 MOSTLY = 0.8
 """Share of all waits for other ranks from which the rank that they are for is mentioned."""
 SHOWN_TERM = 0.1
@@ -101,6 +101,8 @@ class Straggler:
     """None if the kernel's counts were not recorded."""
     axes: tuple[str, ...] = ()
     """Mesh axes on which most of the wait was for it, or for it and other named ranks."""
+    chance: float | None = None
+    """Chance that a healthy run has a rank with such a lead, if it is not small enough to name it by that alone."""
 
     @property
     def cause(self) -> str:
@@ -130,31 +132,41 @@ class Stragglers:
     """Steps that could be compared."""
     steps_needed: int = 0
     """Fewest such steps after which a rank can be named. 0: no rank has a peer."""
-    so_far: tuple[int, float] | None = None
-    """The rank that is latest in too few steps, and the chance of such a lead in a healthy run; None if it is above
-    MAX_CHANCE_SO_FAR.
+    short: tuple[int, ...] = ()
+    """Ranks that are late because they lack cores, as others of their host do. They are not named."""
+    likely: Straggler | None = None
+    """The latest rank if none is named, with the chance of such a lead in a healthy run; None if that is above
+    MAX_CHANCE_SO_FAR. With a cause that other evidence shows, the verdict names it.
     """
 
 
 def late_so_far(stragglers: Stragglers) -> str | None:
-    """Name the rank that is latest in too few steps, with their number and the chance that it is noise."""
-    if stragglers.so_far is None:
+    """Name the rank that is latest so far, with the number of steps and the chance that it is noise."""
+    likely = stragglers.likely
+    if likely is None:
         return None
-    rank, chance = stragglers.so_far
-    steps = count(stragglers.steps, "step")
-    return f"rank {rank} is late, so far ({steps}, 1 chance in {1 / chance:,.0f} that it is noise)"
+    return f"rank {likely.rank} is late, so far ({count(stragglers.steps, 'step')}, {odds(likely)})"
+
+
+def odds(likely: Straggler) -> str:
+    """Return `1 chance in 171 that it is noise`."""
+    return f"1 chance in {1 / (likely.chance or 1.0):,.0f} that it is noise"
 
 
 def why_none(stragglers: Stragglers) -> str:
     """Say why no rank is named."""
+    likely = stragglers.likely
     if not stragglers.steps_needed:
         return "no rank has a peer to compare with"
     if stragglers.steps < stragglers.steps_needed:
         few = f"too few steps to name a rank: {stragglers.steps:,} of {stragglers.steps_needed:,}"
-        if stragglers.so_far is None:
-            return few
-        rank, chance = stragglers.so_far
-        return f"{few}; rank {rank} so far, with 1 chance in {1 / chance:,.0f} that it is noise"
+        return few if likely is None else f"{few}; rank {likely.rank} so far, with {odds(likely)}"
+    if stragglers.short:
+        return (
+            f"{numbers(stragglers.short, 'rank')} {'is' if len(stragglers.short) == 1 else 'are'} late by lack of cores"
+        )
+    if likely is not None:
+        return f"no rank is late for certain; rank {likely.rank} seems to be, with {odds(likely)}"
     return f"no rank is late step after step{_mostly_for(stragglers.ranks)}"
 
 
@@ -181,17 +193,18 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
     late = tuple(sorted(named, key=lambda straggler: (-straggler.late_ns, straggler.rank)))
     longest = max(compared, key=lambda group: len(group.steps), default=None)
     needed = 0 if longest is None else steps_needed(longest.wall_ns, num_tests=tests)
-    few = longest if longest is not None and len(longest.steps) < needed and len(compared) == 1 else None
-    so_far = None if few is None else few.so_far(num_tests=tests)
-    if few is not None and so_far is not None and not late:
-        late = tuple(few.by_fixed_work(so_far[0], timelines, waited_for=waited_for))
+    likely = None
+    if longest is not None and len(compared) == 1 and not late:
+        likely = longest.likely(timelines, waited_for=waited_for, num_tests=tests)
+        if likely is not None and len(longest.steps) < needed:
+            late = tuple(longest.by_fixed_work(likely.rank, timelines, waited_for=waited_for))
     return Stragglers(
         ranks=() if _is_unmatched(timeline) else ranks,
         named=_with_axes(late, waited_for),
         groups=slow_groups(timeline.run, [straggler.rank for straggler in late]),
         steps=0 if longest is None else len(longest.steps),
         steps_needed=needed,
-        so_far=None if late else so_far,
+        likely=None if late or likely is None else _with_axes((likely,), waited_for)[0],
     )
 
 
@@ -283,12 +296,15 @@ class _Compared:
             wall_ns=summed(*ranks[0].terms).mean(axis=0) if chosen else np.empty(0),
         )
 
-    def so_far(self, *, num_tests: int) -> tuple[int, float] | None:
-        """The latest rank, and the chance of its lead, if that is at most MAX_CHANCE_SO_FAR."""
-        found = latest_so_far(self._peers(self._own, num_tests=num_tests))
-        if found is None or found[1] > MAX_CHANCE_SO_FAR:
+    def likely(self, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting, num_tests: int) -> Straggler | None:
+        """Return the latest rank, if the chance of its lead is at most MAX_CHANCE_SO_FAR."""
+        late, chance = latest_so_far(self._peers(self._own, num_tests=num_tests)) or (None, 1.0)
+        if late is None or chance > MAX_CHANCE_SO_FAR:
             return None
-        return self.ranks[found[0]].rank, found[1]
+        straggler = self._straggler(late, self._own, MEDIUM, waited_for)
+        if not straggler.terms:
+            return None
+        return replace(straggler, usage=self._usage(late.row, late.peers, timelines), chance=chance)
 
     def by_fixed_work(
         self, rank: int, timelines: Mapping[int, RankTimeline], *, waited_for: Waiting

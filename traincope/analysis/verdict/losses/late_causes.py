@@ -11,6 +11,7 @@ from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
 from traincope.analysis.ledger.debug_tools import debugged_ranks
+from traincope.analysis.ledger.host_shortages import bound_apart
 from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.own_work import place
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
@@ -18,7 +19,7 @@ from traincope.analysis.verdict.losses.debugging import turn_off, with_tools
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
 from traincope.events import Work
 from traincope.timeline import Timeline
-from traincope.units import flops
+from traincope.units import flops, numbers
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
@@ -114,6 +115,13 @@ class LateCause:
 
     evidence: str
     advice: str
+
+
+def is_shown(straggler: Straggler, evidence: Evidence) -> bool:
+    """Return whether evidence other than times shows why it is late. What it waits for, and a core that it lacks, are
+    the lateness itself, which may be noise.
+    """
+    return any(test(straggler, evidence) is not None for test in CAUSES if test not in (_awaited, _host))
 
 
 def _explains(code: SlowCode, straggler: Straggler, *, early: bool) -> bool:
@@ -245,11 +253,13 @@ def _host(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """Cores or memory that its thread lacks, by the kernel's counts."""
     usage = straggler.usage
     if usage is not None and straggler.lacks_core:
+        cores = bound_apart(evidence.timeline, straggler.rank, evidence.peers(straggler.rank))
+        allowed = f"; it is bound to {numbers(sorted(cores), 'core')}, and each of the others may use another one"
         one_thread = evidence.timeline.run.info.environment.get("OMP_NUM_THREADS") == "1"
         return LateCause(
             evidence=(
                 f"its thread waits {usage.core_wait_ns / 1e6:.1f} ms a step for a core, "
-                f"the others' {usage.peers_core_wait_ns / 1e6:.1f} ms"
+                f"the others' {usage.peers_core_wait_ns / 1e6:.1f} ms{allowed * bool(cores)}"
             ),
             advice=f"{LACKS_CORE}{'' if one_thread else FEWER_THREADS}.",
         )

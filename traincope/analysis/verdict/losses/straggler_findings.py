@@ -13,7 +13,7 @@ from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.stragglers.patterns import Pattern, Shape
 from traincope.analysis.stragglers.slow_groups import GroupKind, SlowGroup
-from traincope.analysis.stragglers.stragglers import Straggler
+from traincope.analysis.stragglers.stragglers import Straggler, odds
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.late_causes import OWN_CODE, SHARE, Evidence, late_cause, where
 from traincope.arrays import Bools
@@ -157,7 +157,8 @@ def _with_gain(advice: str, straggler: Straggler, *, joint: bool) -> str:
 
 
 def _late(straggler: Straggler) -> str:
-    late = f"rank {straggler.rank} is late step after step, by {straggler.late_ns / 1e6:.1f} ms on average"
+    how = "step after step" if straggler.chance is None else f"with {odds(straggler)}"
+    late = f"rank {straggler.rank} is late {how}, by {straggler.late_ns / 1e6:.1f} ms on average"
     if straggler.caused_share < straggler.gain_ratio / 2:  # a later rank hides it
         return late
     return f"{late}: the ranks that wait for it lose {percent(straggler.caused_share)} of step time"

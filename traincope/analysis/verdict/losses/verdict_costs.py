@@ -15,7 +15,7 @@ from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.slow_code import SampledWindow, sampled_steps
 from traincope.analysis.ledger.growing import Growing, growing
-from traincope.analysis.ledger.host_shortages import HostShortage, full_hosts, short_ranks
+from traincope.analysis.ledger.host_shortages import HostShortage, bound_apart, full_hosts, short_ranks
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.analysis.pipeline.bubble import Bubble
@@ -43,7 +43,7 @@ from traincope.analysis.verdict.losses.host_losses import (
     makes_iterators,
 )
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
-from traincope.analysis.verdict.losses.late_causes import Evidence
+from traincope.analysis.verdict.losses.late_causes import Evidence, is_shown
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
 from traincope.analysis.verdict.losses.stop_findings import stood_at, stop_losses
@@ -129,16 +129,14 @@ def cost_findings(
     """
     hot = tuple(hot_axes(ledger, comm, stragglers, experts, prices))
     stragglers = _without_hot_experts(stragglers, hot)
-    short = short_ranks(shortages)
-    stragglers = replace(
-        stragglers, named=tuple(each for each in stragglers.named if not (each.lacks_core and each.rank in short))
-    )
+    stragglers = _without_short_ranks(stragglers, timeline, shortages)
+    evidence = _evidence(timeline, stragglers, windows, slow_clocks(timeline, faults))
+    stragglers = evidence.stragglers
     cause = find_cause(ledger, bubble, roots)
     late: dict[str, set[int]] = defaultdict(set)
     for straggler in stragglers.named:
         for excess in straggler.terms[:MAX_TERMS]:
             late[excess.term].add(straggler.rank)
-    evidence = Evidence(timeline=timeline, stragglers=stragglers, windows=windows, clocks=slow_clocks(timeline, faults))
     stopping = tuple(stop_losses(timeline, ledger, late, prices))
     stopped_by = {loss.term for loss in stopping}
     uncovered = {rank for loss in stopping if loss.term == UNATTRIBUTED for rank in loss.finding.ranks}
@@ -180,6 +178,30 @@ def cost_findings(
         ),
     ]
     return [finding for _, finding in sorted(weighted, key=lambda pair: -pair[0])]
+
+
+def _without_short_ranks(stragglers: Stragglers, timeline: Timeline, shortages: Sequence[HostShortage]) -> Stragglers:
+    """Leave out the ranks that are late because their host gives several ranks too few cores."""
+    short = short_ranks(shortages)
+    left_out = {
+        each.rank
+        for each in stragglers.named
+        if each.lacks_core and each.rank in short and not bound_apart(timeline, each.rank, each.peers)
+    }
+    named = tuple(each for each in stragglers.named if each.rank not in left_out)
+    return replace(stragglers, named=named, short=tuple(sorted(left_out)))
+
+
+def _evidence(
+    timeline: Timeline, stragglers: Stragglers, windows: Sequence[SampledWindow], clocks: Mapping[int, str]
+) -> Evidence:
+    """Collect what is known about late ranks. A rank that is only likely to be late is named if its cause is shown."""
+    known = Evidence(timeline=timeline, stragglers=stragglers, windows=windows, clocks=clocks)
+    likely = stragglers.likely
+    if likely is None or stragglers.named:
+        return known
+    named = replace(known, stragglers=replace(stragglers, named=(likely,)))
+    return named if is_shown(likely, named) else known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
