@@ -167,7 +167,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
     missing = {name: section.missing for name, section in sections(source_of(without_steps())).items()}
     assert missing == {
         "verdict": None,
-        "ledger": "No complete step was recorded.",
+        "ledger": "Unknown: no complete step was recorded.",
         "communication": "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that "
         "were on.",
         "critical-path": "Unknown: no step was completed by all ranks.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from traincope.report.sections.forms import FORMS
-from traincope.report.sections.section import Alarm, Number, Path, Term, Words
+from traincope.report.sections.section import Alarm, Bars, Number, Path, Term, Words
 from traincope.units import MISSING
 
 
@@ -57,3 +57,12 @@ def plain(document: Mapping[str, object], words: Words) -> str:
             return "".join(plain(document, each) for each in words)
         case _:
             assert_never(words)
+
+
+def lengths(document: Mapping[str, object], bars: Bars) -> list[float]:
+    """The lengths of the rows' bars, of which the longest is 1."""
+    shares = [value_of(document, row[1]) or 0.0 for row in bars.rows]
+    longest = max(
+        (abs(share) for share, row in zip(shares, bars.rows, strict=True) if isinstance(row[0], Term)), default=0
+    )
+    return [share / (longest or 1.0) for share in shares]

@@ -12,18 +12,15 @@ from traincope.analysis import Analysis, FaultKind, Sampling
 from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Fault, Ledger, Terms
+from traincope.report.schema import Document, Fault
+from traincope.report.sections.ledger import summary
 from traincope.report.sections.verdict import verdict
 from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import began_ns, step_of
-from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
 
 MAX_FINDINGS = 3
 MAX_FAULTS = 2
-MIN_SHARE = 0.005
-"""Terms below this share of step time are summed in one bar."""
-OTHER = "other terms"
 
 
 def render_first_screen(analysis: Analysis, console: Console) -> None:
@@ -37,12 +34,12 @@ def render_first_screen(analysis: Analysis, console: Console) -> None:
 
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
-    run, ledger = document["run"], document["ledger"]
+    run = document["run"]
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield iter([text(f"{count(run['world_size'], 'rank')}{f' ({mesh})' if mesh else ''}: {run['id']}", style="bold")])
     yield _verdict(document, analysis)
-    if ledger is not None:
-        yield waterfall(_without_small_terms(ledger))
+    if document["ledger"] is not None:
+        yield on_console(summary(document), document)
     yield iter([text(_number_line(document, analysis), style="bold"), *map(text, sampled(document, analysis.sampling))])
 
 
@@ -76,35 +73,6 @@ def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]
     yield from lines
     if len(findings) > shown:
         yield text(f"    and {count(len(findings) - shown, 'more finding')} in the full report", style="dim")
-
-
-def _without_small_terms(ledger: Ledger) -> Ledger:
-    """Sum the terms below MIN_SHARE in one row, so that the rows still add up to the step."""
-    small = [term for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) < MIN_SHARE]
-    return with_terms_joined(ledger, small)
-
-
-def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
-    """Sum these terms in one row, if there are at least two."""
-    if len(small) < 2:
-        return ledger
-    cost, ratios = ledger["cost"], ledger["waterfall"]
-    money = cost["money"]
-    kept = [term for term in ratios if term not in small]
-
-    def joined(times: Terms) -> Terms:
-        return {term: times[term] for term in kept} | {OTHER: sum(times[term] or 0 for term in small)}
-
-    return {
-        **ledger,
-        "waterfall": {term: ratios[term] for term in kept} | {OTHER: sum(ratios[term] or 0.0 for term in small)},
-        "terms": joined(ledger["terms"]),
-        "cost": {
-            **cost,
-            "rank_hours": cost["rank_hours"] | {OTHER: sum(cost["rank_hours"][term] or 0.0 for term in small)},
-            "money": None if money is None else money | {OTHER: sum(money[term] or 0.0 for term in small)},
-        },
-    }
 
 
 def _number_line(document: Document, analysis: Analysis) -> str:

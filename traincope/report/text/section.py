@@ -8,9 +8,10 @@ from rich.text import Text
 
 from traincope.lines import indented, table, text
 from traincope.palette import GOOD, SEVERE
-from traincope.report.sections.section import Alarm, Drawing, Findings, Lines, On, Section
+from traincope.report.sections.section import Alarm, Bars, Choice, Drawing, Findings, Lines, On, Section, Words
 from traincope.report.sections.section import Table as Rows
 from traincope.report.sections.values import plain
+from traincope.report.text.bars import bars
 from traincope.report.text.timetable import recorded
 
 DRAWN: Mapping[str, Callable[..., RenderableType]] = {"timetable": recorded}
@@ -26,13 +27,15 @@ def on_console(section: Section, document: Mapping[str, object]) -> Iterator[Ren
         match part:
             case Rows() if part.on is not On.SCREEN and part.rows:
                 yield _table(part, document)
+            case Bars():
+                yield bars(part, document)
             case Lines() if part.on is not On.SCREEN and part.lines:
-                yield indented(text(plain(document, line), style="dim") for line in part.lines)
+                yield indented(_line(line, document, style="" if part.facts else "dim") for line in part.lines)
             case Findings():
                 yield _findings(part, document)
             case Drawing() if part.on is On.CONSOLE:
                 yield DRAWN[part.figure](part.caption, *part.of)
-            case Rows() | Lines() | Drawing():
+            case Rows() | Lines() | Drawing() | Choice():
                 pass
 
 
@@ -62,6 +65,10 @@ def _table(part: Rows, document: Mapping[str, object]) -> RenderableType:
         first, *others = (text(plain(document, cell)) for cell in row)
         shown.add_row(text(f"    {first.plain}"), *others, style=SEVERE if _alarms(row) else "")
     return shown
+
+
+def _line(line: Words, document: Mapping[str, object], *, style: str) -> Text:
+    return text(plain(document, line), style=SEVERE if isinstance(line, Alarm) else style)
 
 
 def _alarms(row: tuple[object, ...]) -> bool:

@@ -6,33 +6,32 @@ The console decides colour and width. Without colour, in a pipe and in 80 column
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from traincope.analysis import Analysis
 from traincope.lines import Trimmed, text
 from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Ledger
+from traincope.report.schema import Document
 from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.kernels import kernels
+from traincope.report.sections.ledger import ledger
 from traincope.report.sections.losses import losses
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import is_logbook, reliability
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
+from traincope.report.sections.utilization import utilization
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.recording import recording
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
-from traincope.report.text.sections.utilization import utilization
-from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import CURRENCY, count, duration
 
 
@@ -66,30 +65,30 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
     fault_section = faults(document, analysis)
     if fault_section is not None:
         yield fault_section
-    ledger = document["ledger"]
-    judged = verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
-    yield on_console(judged, document)
-    if ledger is not None:
-        yield from _ledger_sections(document, ledger, analysis)
+    source, of_steps = Source(analysis=analysis, document=document), document["ledger"]
+    cost = None if of_steps is None else of_steps["cost"]
+    yield on_console(verdict(document["verdict"], cost=cost, faults=document["faults"]), document)
+    if of_steps is not None:
+        yield from _ledger_sections(source)
     elif not document["run"]["imported"]:
-        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
-    source, job = Source(analysis=analysis, document=document), analysis.reliability
+        yield on_console(ledger(source), document)
+    job = analysis.reliability
     if job is not None and (job.num_interruptions or job.rolling or is_logbook(document)):
         yield on_console(reliability(source), document)
     if analysis.gpu_partition or document["kernels"] is not None:
         yield on_console(kernels(source), document)
     if analysis.memory or analysis.memory_snapshots:
         yield on_console(memory(source), document)
-    yield recording(document, analysis)
+    yield on_console(recording(document), document)
 
 
-def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
-    yield waterfall(ledger, causes=document["causes"], analysis=analysis)
-    source = Source(analysis=analysis, document=document)
+def _ledger_sections(source: Source) -> Iterator[Iterator[RenderableType]]:
+    analysis, document = source.analysis, source.document
+    yield on_console(ledger(source), document)
     lost = losses(source)
     if lost.missing is None:
         yield on_console(lost, document)
-    yield utilization(analysis.utilization)
+    yield on_console(utilization(document), document)
     if analysis.energy.joules_per_step is not None:
         yield on_console(energy(source), document)
     if analysis.experts is not None:

@@ -6,8 +6,6 @@ from traincope.report.html.section import Section, on_page
 from traincope.report.html.sections.explained import explained
 from traincope.report.html.sections.faults import faults
 from traincope.report.html.sections.hardware import hardware
-from traincope.report.html.sections.ledger import ledger
-from traincope.report.html.sections.recording import recording
 from traincope.report.html.source import Source
 from traincope.report.sections import section as data
 from traincope.report.sections.communication import communication
@@ -16,13 +14,16 @@ from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.kernels import kernels
+from traincope.report.sections.ledger import WITHIN, ledger
 from traincope.report.sections.logged import logged
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import reliability
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source as Results
+from traincope.report.sections.utilization import utilization
 from traincope.report.sections.verdict import verdict
 
 
@@ -36,9 +37,14 @@ def _verdict(source: Source) -> Section:
     return on_page(verdict(document["verdict"], cost=None if ledger is None else ledger["cost"]), document)
 
 
+def _ledger(source: Source) -> Section:
+    within = (make(source) for make in (*WITHIN, lambda source: utilization(source.document)))
+    return on_page(ledger(source), source.document, within=within)
+
+
 ALL: tuple[Callable[[Source], Section], ...] = (
     _verdict,
-    ledger,
+    _ledger,
     _of(communication),
     _of(critical_path),
     _of(pipeline),
@@ -53,6 +59,6 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     _of(logged),
     _of(goodput),
     _of(reliability),
-    recording,
+    _of(lambda source: recording(source.document)),
     explained,
 )
