@@ -61,7 +61,7 @@ def waterfall(shares: Mapping[str, float | None], step_ns: float) -> go.Figure:
         xaxis={
             "tickformat": ".0%",
             "range": [0, 1],
-            "title": {"text": f"share of step time; mean step {duration(step_ns)}"},
+            "title": {"text": f"share of the mean step, {duration(step_ns)}"},
         },
         yaxis=named_rows([bar.name for bar in bars]),
     )

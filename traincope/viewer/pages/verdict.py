@@ -34,7 +34,7 @@ def render(asked: Asked) -> Sequence[Component]:
             ],
             className="side-by-side",
         ),
-        *([] if ledger is None else [rendered(utilization(document), asked)]),
+        *([] if is_logbook(document) else [rendered(utilization(document), asked)]),
         rendered(recording(document), asked),
     ]
 
