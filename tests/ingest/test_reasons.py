@@ -99,7 +99,7 @@ REASONS: dict[str, tuple[File, File]] = {
     ),
     "Trace one step more, with ProfilerActivity.CPU": (
         file(STEP, *launched("gemm", 10, 300, call=False)),
-        file(STEP, *launched("gemm", 10, 300)),
+        file(STEP, *({**each, "cat": each["cat"].replace("cuda", "hip")} for each in launched("gemm", 10, 300))),
     ),
     "step boundaries were inferred from the optimizer": (
         file(*(host("Optimizer.step#SGD.step", at, 2, cat="user_annotation") for at in (0, 500, 996)), *WORK),
@@ -139,6 +139,32 @@ REASONS: dict[str, tuple[File, File]] = {
     "marks step 1 again after the end: two profiles are in one file": (
         file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
         file(STEP, *WORK, host("ProfilerStep#1", 0, 1000, cat="user_annotation")),
+    ),
+    "marks step 1 after a step with a higher number: two profiles are in one file": (
+        file(
+            host("ProfilerStep#2", 0, 1000, cat="user_annotation"),
+            *WORK,
+            host(STEP["name"], 5000, 1000, cat="user_annotation"),
+        ),
+        file(STEP, *WORK, host("ProfilerStep#2", 5000, 1000, cat="user_annotation")),
+    ),
+    "has 2 events twice: each counts once": (
+        file(STEP, *WORK, *WORK),
+        file(STEP, *WORK, MM, MM),
+    ),
+    "the traces are cut, so the use of time is unknown": (
+        file(*WORK, MM, cut=True),
+        file(*WORK, MM),
+    ),
+    "The copied memory is pinned already": (
+        file(STEP, *launched("gemm", 10, 500), *launched("Memcpy HtoD (Pinned -> Device)", 510, 400, cat="gpu_memcpy")),
+        file(
+            STEP, *launched("gemm", 10, 500), *launched("Memcpy HtoD (Pageable -> Device)", 510, 400, cat="gpu_memcpy")
+        ),
+    ),
+    "Copy from pinned memory on a separate stream": (
+        file(*launched("gemm", 10, 500), *launched("Memcpy HtoD (Pageable -> Device)", 510, 400, cat="gpu_memcpy")),
+        file(*launched("gemm", 10, 500), *launched("Memcpy PtoP (Device -> Device)", 510, 400, cat="gpu_memcpy")),
     ),
     "marks step 1 in several processes: two profiles are in one file": (
         file(STEP, *WORK, complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=2, tid=2)),

@@ -64,6 +64,7 @@ class Imported:
     num_kept: int
     num_untimed: int
     num_negative: int
+    num_twice: int
     lost: str | None
 
 
@@ -289,6 +290,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
                 num_kept=trace.num_kept,
                 num_untimed=trace.info.num_untimed,
                 num_negative=trace.info.num_negative,
+                num_twice=trace.info.num_twice,
                 lost=trace.info.lost,
             )
         )

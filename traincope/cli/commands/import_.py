@@ -145,6 +145,8 @@ class Import:
             print(f"{trace.source}: rank {trace.rank} ({trace.rule}), {events}")
             if trace.num_untimed:
                 print(f"  left out: {count(trace.num_untimed, 'event')} without a valid time")
+            if trace.num_twice:
+                print(f"  counted once: {count(trace.num_twice, 'event')} that the file has twice")
             if trace.num_negative:
                 print(f"  counted as 0 ns: {count(trace.num_negative, 'event')} with a negative duration")
             if trace.lost is not None:

@@ -11,10 +11,9 @@ from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
 from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
 from traincope.timeline.device.communication_kernels import communication_library
 
-RUNTIME = tuple(
-    f"{device}_{layer}" for device in ("cuda", "xpu", "privateuse1", "mtia") for layer in ("runtime", "driver")
-)
-"""Categories of the host's calls. ROCm's profiler uses those of CUDA."""
+DEVICES = ("cuda", "hip", "xpu", "hpu", "mtia", "privateuse1")
+RUNTIME = tuple(f"{device}_{layer}" for device in DEVICES for layer in ("runtime", "driver"))
+"""Categories of the host's calls. ROCm's profiler mostly uses those of CUDA."""
 NO_CALL = -1
 
 
