@@ -70,7 +70,7 @@ def test_a_tool_that_is_always_on_comes_first_and_its_cost_is_unknown() -> None:
     first, *_ = analyze(timeline).verdict
     assert (first.kind, first.ranks, first.estimated_gain_ratio) == ("debugging", (), None)
     assert first.evidence == (
-        "autograd's anomaly detection is on in 40 of 40 steps: all that is measured here contains what that costs"
+        "autograd's anomaly detection is on in 40 of 40 steps: too few steps are free of that to tell what it costs"
     )
     assert first.advice.startswith("Turn off detect_anomaly()")
 

@@ -130,8 +130,8 @@ def test_a_tool_that_is_on_in_its_late_steps_is_the_cause() -> None:
     evidence, advice = cause(analysis, line=slow_line(0))
     tool, shown = evidence.split("; ")[-2:]
     assert tool == (
-        "a debugging tool is on in 30 of 119 steps: these and the steps next to them take 91.0 ms on average, the others "
-        "61.0 ms"
+        "a debugging tool is on in 30 of 119 steps: these and the steps next to them take 91.0 ms on average, the "
+        "others 61.0 ms"
     )
     assert shown.startswith("its stacks show")
     assert advice != OWN_CODE

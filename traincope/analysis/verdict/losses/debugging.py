@@ -60,7 +60,7 @@ def with_tools(found: Debugged) -> str:
     tools, are = " and ".join(found.tools) or SOME_TOOL, "are" if len(found.tools) > 1 else "is"
     on = f"{tools} {are} on in {found.steps:,} of {count(found.of, 'step')}"
     if found.without_ns is None:
-        return f"{on}: all that is measured here contains what that costs"
+        return f"{on}: too few steps are free of that to tell what it costs"
     return (
         f"{on}: these and the steps next to them take {found.with_ns / 1e6:.1f} ms on average, the others "
         f"{found.without_ns / 1e6:.1f} ms"
