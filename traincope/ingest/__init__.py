@@ -21,12 +21,12 @@ __all__ = [
     "find_snapshots",
     "find_traces",
     "holds_dumps",
-    "may_hold_dumps",
     "holds_traces",
     "import_logbook",
     "import_snapshots",
     "import_table",
     "import_traces",
+    "may_hold_dumps",
     "read_dumps",
     "read_kineto",
 ]

@@ -126,7 +126,9 @@ class Import:
                 print(f"{each.source}: rank {each.rank} ({each.rule}), {count(len(each.snapshot.devices), 'GPU')}")
             return _ended(arguments.output, left_out)
         for path in find_snapshots(with_traces):
-            left_out.append(f"{path} is a pickle, and this an import of traces; import it alone")
+            left_out.append(
+                f"{path} is a snapshot of memory or another pickle, and this an import of traces; import it alone"
+            )
         paths = find_traces(arguments.traces)
         console = make_console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,9 +1,9 @@
 """torch's flight recorder of one rank: which collectives it issued last in each group, and which of them are complete.
 
-The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). torch writes the same as a
-pickle, e.g. when NCCL's watchdog ends a job. Before torch 2.4, entries name their group by its number only, and count in
-`seq_id`. On gloo an entry is complete once it is `retired`, and messages are
-missing. Counts are torch's own, per group, the same on all members.
+The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). torch writes the same as
+a pickle, e.g. when NCCL's watchdog ends a job. Before torch 2.4, entries name their group by its number only, and count
+in `seq_id`. On gloo an entry is complete once it is `retired`, and messages are missing. Counts are torch's own, per
+group, the same on all members.
 """
 
 import gzip
@@ -127,6 +127,8 @@ class _Plain(pickle.Unpickler):
     """Reader of plain data."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
         raise NotPlainError(f"it names {module}.{name}")
 
 
@@ -153,7 +155,7 @@ def _whole(value: Any) -> int:
 
 
 def _numbers(ranks: Any) -> list[int]:
-    """torch writes the ranks of a group as text, e.g. "[0, 1]"; empty for all ranks, and for groups it does not list."""
+    """torch writes the ranks of a group as text, e.g. "[0, 1]"; empty for all ranks, or if it does not list them."""
     return list(json.loads(ranks or "[]") if isinstance(ranks, str) else ranks)
 
 
