@@ -84,6 +84,10 @@ NO_OPERATION = (
     "between the operations of the table",
     "Add the operations that run there to the table: loading, checkpoints, evaluation.",
 )
+OF_UNKNOWN_TYPES = (
+    "between the operations of known types of the table",
+    "Give the operations of other types a known one, or add those that run there: loading, checkpoints, evaluation.",
+)
 NO_OPERATOR = (
     "outside of the traced operators: Python between them, or a wait",
     "Record the run with traincope, which names waits, or trace with_stack=True and look at the gaps in a viewer.",
@@ -435,7 +439,7 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
     if timeline.of_host_traces:
         return NO_OPERATOR
     if timeline.run.operations is not None:
-        return NO_OPERATION
+        return NO_OPERATION if timeline.run.operations.known.all() else OF_UNKNOWN_TYPES
     if not timeline.run.info.imported or ledger.clock is not LedgerClock.DEVICE:
         return NO_PROBE
     traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
