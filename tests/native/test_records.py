@@ -18,11 +18,11 @@ from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import make_model, replicated, sharded, train_losses
 from tests.native.library import needs_library, using
 from tests.record.communication.test_fallback import described, every_call
-from tests.report.places import lines_of
 from traincope.events import NEW_GROUP, OPEN, Flag, Kind
 from traincope.report.document.document import to_document
 from traincope.report.run_list import list_runs
 from traincope.report.sections.recording import recording
+from traincope.report.sections.values import sentences
 from traincope.timeline import RankTimeline
 from traincope.timeline.observation import Recorder
 
@@ -251,7 +251,7 @@ def test_ranks_with_different_recorders_are_compared_all_the_same(
     waited_ns = {rank.rank: rank.known("exposed_wait[world]")[0] for rank in analysis.ledger.ranks}
     assert waited_ns[1 - late] > LATE_SECONDS * 1e9 > waited_ns[late]
     document = to_document(analysis)
-    shown = [line for line in lines_of(recording(document), document) if "recorded by" in line]
+    shown = [line for line in sentences(document, recording(document)) if "recorded by" in line]
     assert shown == [
         "collectives of rank 0 were recorded by the native recorder",
         "collectives of rank 1 were recorded by the Python hooks, not by the native recorder: TRAINCOPE_NATIVE=off",

@@ -1,15 +1,7 @@
-"""The value of a number on a page, by the places in the JSON that it names, and the lines of a section as text."""
+"""The value of a number on a page, by the places in the JSON that it names."""
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
-
-from traincope.report.sections.section import Lines, Section
-from traincope.report.sections.values import plain
-
-
-def lines_of(section: Section, document: Mapping[str, object]) -> list[str]:
-    return [plain(document, line) for part in section.parts if isinstance(part, Lines) for line in part.lines]
 
 
 def value_at(document: Any, places: str, per: str | None = None) -> float:

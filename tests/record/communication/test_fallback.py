@@ -16,7 +16,6 @@ import traincope
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.recorded.test_recorded import first_line, replicated, sharded, train_losses
 from tests.native.library import python_hooks
-from tests.report.places import lines_of
 from traincope.doctor import State, examine_run
 from traincope.events import Flag, Kind
 from traincope.record.communication.fallback import METHODS
@@ -24,6 +23,7 @@ from traincope.record.communication.operations import OPERATIONS
 from traincope.record.instrumentation import torch_private
 from traincope.report.document.document import to_document
 from traincope.report.sections.recording import recording
+from traincope.report.sections.values import sentences
 from traincope.timeline import RankTimeline, match_instances
 
 LACKING = "_dispatch_keyset_full_after"
@@ -151,7 +151,7 @@ def test_missed_collectives_are_counted_and_reported(two_ranks: Pool, tmp_path: 
     )
     document = to_document(traincope.analyze(timeline))
     remark = f"probe collectives_fallback on ranks 0, 1: {state}"
-    assert remark in "\n".join(lines_of(recording(document), document))
+    assert remark in "\n".join(sentences(document, recording(document)))
     finding_by_name = {finding.name: finding for finding in examine_run(tmp_path / "run").findings}
     assert (finding_by_name["collectives_fallback"].state, finding_by_name["collectives_fallback"].fact) == (
         State.NOTE,

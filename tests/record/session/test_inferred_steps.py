@@ -13,13 +13,13 @@ from torch import nn
 
 import traincope
 from tests.faults.victims.victims import Victims
-from tests.report.places import lines_of
 from traincope.analysis import analyze
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.record.session.steps import NO_OPTIMIZER_AFTER
 from traincope.report.document.document import to_document
+from traincope.report.sections.head import facts
 from traincope.report.sections.recording import recording
-from traincope.report.text.text import facts
+from traincope.report.sections.values import sentences
 from traincope.store import read_run
 from traincope.timeline import open_run
 
@@ -487,7 +487,7 @@ def test_without_a_sign_of_an_update_backward_calls_count_after_a_while_and_say_
     assert recorded_steps(tmp_path / "few") == [(0, counted)]
     report = to_document(analyze(open_run(tmp_path / "module")))
     assert "4 steps, true number unknown" in ", ".join(facts(report))
-    assert any("the number of steps is unknown" in line for line in lines_of(recording(report), report))
+    assert any("the number of steps is unknown" in line for line in sentences(report, recording(report)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

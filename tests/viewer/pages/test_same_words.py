@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.report.places import lines_of
 from tests.viewer.library.reading import shelf
 from tests.viewer.pages.test_same_numbers import SAMPLES
 from traincope.analysis import analyze
@@ -18,7 +17,7 @@ from traincope.report.sections.ledger import ledger
 from traincope.report.sections.recording import recording
 from traincope.report.sections.source import Source
 from traincope.report.sections.utilization import utilization
-from traincope.report.sections.values import plain
+from traincope.report.sections.values import sentences
 from traincope.report.text.text import render
 from traincope.timeline import open_run
 from traincope.viewer.pages import PAGES, Asked
@@ -40,8 +39,7 @@ def test_leads_and_lines_are_the_same_in_all_media(name: str, tmp_path: Path) ->
     analysis = analyze(open_run(SAMPLES / name))
     source = Source(analysis=analysis, document=to_document(analysis))
     sections = [ledger(source), utilization(source.document), recording(source.document)]
-    said = [plain(source.document, section.lead) for section in sections]
-    said += [line for section in sections for line in lines_of(section, source.document)]
+    said = [sentence for section in sections for sentence in sentences(source.document, section)]
     file = io.StringIO()
     render(analysis, Console(file=file, width=10_000))
     page = unescape(re.sub("<[^>]*>", "", re.sub("<script.*?</script>", "", to_html(analysis), flags=re.DOTALL)))

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from traincope.palette import GOOD, SEVERE, colour
 from traincope.report.html.markup import Html, tag
 from traincope.report.schema import Document
+from traincope.report.sections.head import facts
 from traincope.report.sections.ledger import ledger
 from traincope.report.sections.section import Bars, Findings, Item, Lines, On, Row, Section, Term
 from traincope.report.sections.source import Source
 from traincope.report.sections.values import lengths, plain
 from traincope.report.sections.verdict import verdict
-from traincope.report.text.text import facts
 from traincope.units import count
 
 MAX_FINDINGS = 5

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from traincope.report.sections.forms import FORMS
-from traincope.report.sections.section import Alarm, Bars, Number, Path, Term, Words
+from traincope.report.sections.section import Alarm, Bars, Lines, Number, On, Path, Section, Term, Words
 from traincope.units import MISSING
 
 
@@ -57,6 +57,15 @@ def plain(document: Mapping[str, object], words: Words) -> str:
             return "".join(plain(document, each) for each in words)
         case _:
             assert_never(words)
+
+
+def sentences(document: Mapping[str, object], section: Section) -> list[str]:
+    """The words of a section without its tables: its lead and its lines, or why it is empty."""
+    if section.missing is not None:
+        return [section.missing]
+    shown = (part.lines for part in section.parts if isinstance(part, Lines) and part.on is not On.SCREEN)
+    said = (plain(document, words) for lines in ((section.lead,), *shown) for words in lines)
+    return [sentence for sentence in said if sentence]
 
 
 def lengths(document: Mapping[str, object], bars: Bars) -> list[float]:

@@ -17,6 +17,7 @@ from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
 from traincope.report.sections.goodput import goodput
+from traincope.report.sections.head import facts
 from traincope.report.sections.kernels import kernels
 from traincope.report.sections.ledger import ledger
 from traincope.report.sections.losses import losses
@@ -32,7 +33,7 @@ from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
 from traincope.report.text.sections.faults import faults
 from traincope.report.text.sections.sampled_stacks import sampled_stacks
-from traincope.units import CURRENCY, count, duration
+from traincope.units import CURRENCY
 
 
 def render(
@@ -114,46 +115,3 @@ def _head(document: Document) -> Iterator[RenderableType]:
     if (going_on := running(document["verdict"])) is not None:
         yield text(going_on, style="bold")
     yield text(", ".join(facts(document)))
-
-
-def steps(document: Document) -> str:
-    """The number of steps, and how many of them were recorded in detail, if not all."""
-    unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
-    num_steps = document["run"]["steps"]
-    counted = count(num_steps, "step") + (", true number unknown" if document["run"]["backward_steps"] else "")
-    return counted + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
-
-
-def facts(document: Document) -> Iterator[str]:
-    """Ranks, mesh, steps and step time of a run; for imported traces the number of traced ranks, for lists of runs."""
-    run, kernels = document["run"], document["kernels"]
-    if is_logbook(document):
-        yield from (count(run["world_size"], "rank"), count(run["attempts"], "run"), "imported from a list of events")
-        return
-    if document["slowdown"] is None and run["imported"]:
-        num_traced = 0 if kernels is None else len(kernels["ranks"])
-        snapshots = {each["rank"] for each in document["memory_snapshots"] or ()}
-        traces = "kernel traces" if document["gpu_partition"] else "traces without events of a GPU"
-        what, num_read = ("snapshots of memory", len(snapshots)) if snapshots else (traces, num_traced)
-        yield from (f"{what} of {num_read} of {count(run['world_size'], 'rank')}", "imported")
-        if run["steps"]:
-            yield f"{steps(document)}, median {duration(run['step_ns'])}"
-        return
-    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
-    yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
-    yield steps(document)
-    if run["step_ns"] is not None:
-        mean_ns = run["mean_step_ns"]
-        yield f"median step {duration(run['step_ns'])}" + ("" if mean_ns is None else f" (mean {duration(mean_ns)})")
-    if run["attempts"] > 1:
-        yield attempt(document)
-    if run["imported"]:
-        yield "imported from a table of operations"
-
-
-def attempt(document: Document) -> str:
-    """Which of several attempts is described, and how its steps are numbered."""
-    run = document["run"]
-    offset, of_all = run["training_step_offset"], f"{run['attempts']} attempts"
-    which = f"attempt {run['attempt']} of {of_all}" if run["later_attempts"] else f"the last of {of_all}"
-    return f"{which}, whose step 1 is step {offset + 1:,} of the training" if offset else which

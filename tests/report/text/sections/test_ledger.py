@@ -3,18 +3,17 @@
 from dataclasses import replace
 
 from tests.report.example import MS, analysis
-from tests.report.places import lines_of
 from traincope.analysis import Analysis, DeviceStall
 from traincope.analysis.ledger.run_ahead import RunAhead
 from traincope.report.document.document import to_document
 from traincope.report.sections.ledger import bars, ledger
 from traincope.report.sections.source import Source
-from traincope.report.sections.values import plain
+from traincope.report.sections.values import plain, sentences
 
 
 def lines(result: Analysis) -> list[str]:
     document = to_document(result)
-    return lines_of(ledger(Source(analysis=result, document=document)), document)
+    return sentences(document, ledger(Source(analysis=result, document=document)))
 
 
 def test_marks_on_the_gpus_streams_say_what_the_terms_contain() -> None:
