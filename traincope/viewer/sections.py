@@ -7,13 +7,27 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.figures.drawn import DRAWN
-from traincope.report.schema import Document
-from traincope.report.sections.section import Choice, Drawing, Findings, Lines, Section, Shown, Table, Words
+from traincope.report.sections.reliability import is_logbook
+from traincope.report.sections.section import (
+    Choice,
+    Drawing,
+    Findings,
+    Kind,
+    Lines,
+    Link,
+    Listing,
+    Section,
+    Shown,
+    Table,
+    Words,
+)
 from traincope.report.sections.source import Source
 from traincope.report.sections.values import plain
+from traincope.units import numbers
 from traincope.viewer.components import absent, article, field, linked, parameter, section, table
 from traincope.viewer.components import plain as printed
 from traincope.viewer.numbers import words
+from traincope.viewer.pages import explained
 from traincope.viewer.pages.page import Asked, Needs, Page
 
 SCOPE = "of"
@@ -28,18 +42,18 @@ HINTS = {
 
 
 def page(slug: str, title: str, *makers: Callable[[Source], Section]) -> Page:
-    """A page that shows sections and nothing else."""
-    return Page(
-        slug=slug,
-        title=title,
-        needs=Needs.ANALYSIS,
-        render=lambda asked: [rendered(make(asked.source), asked) for make in makers],
-    )
+    """A page that shows sections and nothing else; of a logbook, those with evidence."""
+
+    def render(asked: Asked) -> list[Component]:
+        made = [make(asked.source) for make in makers]
+        return [rendered(each, asked) for each in made if each.missing is None or not is_logbook(asked.document)]
+
+    return Page(slug=slug, title=title, needs=Needs.ANALYSIS, render=render)
 
 
 def rendered(each: Section, asked: Asked, *, links: Sequence[Sequence[Component | str]] = ()) -> Component:
     """A section under its heading; an empty one is its reason alone. `links`: those of each of its findings."""
-    more = [html.P(dcc.Link(link.words, href=asked.view.on(link.page, step=link.step).address)) for link in each.links]
+    more = [html.P(_link(link, asked)) for link in each.links]
     if each.missing is not None:
         return html.Div([absent(each.missing), *more]) if more else absent(each.missing)
     parts = [component for part in each.on_screens for component in _part(part, asked, links, title=each.title)]
@@ -52,7 +66,7 @@ def _part(part: Shown, asked: Asked, links: Sequence[Sequence[Component | str]],
         case Table():
             if part.caption != title and not part.folded:
                 yield html.H3(printed(part.caption))
-            rows = ([_cell(asked.document, cell) for cell in row] for row in part.rows)
+            rows = ([_cell(cell, asked) for cell in row] for row in part.rows)
             shown = table(part.heads, rows, left=part.left)
             yield html.Details([html.Summary(printed(part.caption)), shown]) if part.folded else shown
         case Drawing():
@@ -70,6 +84,9 @@ def _part(part: Shown, asked: Asked, links: Sequence[Sequence[Component | str]],
             yield html.Ul([html.Li(words(asked.document, line)) for line in part.lines])
         case Lines():
             pass
+        case Listing():
+            yield html.H3(printed(part.caption))
+            yield html.Pre("\n".join(map(printed, part.lines)))
         case Findings():
             for at, item in enumerate(part.items):
                 yield article(item, at, document=asked.document, links=links[at] if links else ())
@@ -83,6 +100,20 @@ def _drawn(part: Drawing | Choice, of: tuple[object, ...], asked: Asked) -> Iter
     yield asked.graph(DRAWN[part.figure](*of), id=linked(part.links) if part.links else None)
 
 
-def _cell(document: Document, cell: Words) -> Component | str:
+def _cell(cell: Words, asked: Asked) -> Component | str:
     """A cell of a table; plain text stays a string, whose length decides how it wraps."""
-    return cell if isinstance(cell, str) else html.Span(words(document, cell))
+    match cell:
+        case str():
+            return cell
+        case Kind():
+            return explained.link(asked.view, cell.name, cell.words)
+        case Link():
+            return _link(cell, asked)
+        case _:
+            return html.Span(words(asked.document, cell))
+
+
+def _link(link: Link, asked: Asked) -> Component:
+    at = None if link.at_ns is None else link.at_ns - asked.tiles.header.origin_ns
+    view = asked.view.on(link.page, step=link.step, at=at, ranks=numbers(link.ranks) or None)
+    return dcc.Link(link.words, href=view.address)

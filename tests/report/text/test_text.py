@@ -211,7 +211,7 @@ def test_faults_precede_the_verdict_and_following_ends_share_one_line() -> None:
     ]
     section = shown(faulty, width=100).partition("FAULTS")[2].partition("\n\nVERDICT")[0]
     assert section == (
-        "  by time since the start of the run\n"
+        "  by time since the first record\n"
         "     after  step     rank\n"
         "    900 ms     9      all  save checkpoint, 20.0 ms\n"
         "    1.50 s    16     0, 1  loss is NaN; it was 2.5 before\n"

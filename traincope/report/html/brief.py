@@ -53,7 +53,7 @@ def _shown(section: Section, document: Document) -> Iterator[Html]:
 
 
 def _finding(item: Item, document: Document) -> Iterator[Html]:
-    yield tag("strong", item.title, style=f"color:{GOOD if item.good else SEVERE}")
+    yield tag("strong", item.kind.words, style=f"color:{GOOD if item.good else SEVERE}")
     yield tag("span", f" {plain(document, item.facts)}", style=QUIET)
     yield tag("div", item.evidence)
     if item.advice:

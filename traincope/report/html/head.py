@@ -1,13 +1,12 @@
 """The top of the page: the run, its size and its headline numbers."""
 
 from traincope.report.html.markup import Html, tag
-from traincope.report.html.source import Source
 from traincope.report.html.values import number_markup
+from traincope.report.schema import Document
 from traincope.report.sections.head import facts, headline
 
 
-def head(source: Source) -> Html:
-    document = source.document
+def head(document: Document) -> Html:
     numbers = [
         tag("div", tag("dt", name), tag("dd", number_markup(document, number)))
         for name, number in headline(document).items()

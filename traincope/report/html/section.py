@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import assert_never
 
-from traincope.explanations import Explanation, explanations
 from traincope.figures.drawn import DRAWN
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.html.plots import choice, plot
@@ -14,6 +14,7 @@ from traincope.report.sections import section as data
 
 MAX_FIGURES = 64
 """Figures of a group of scopes that the page holds; it leaves out larger groups."""
+NEWLINE = Html("\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,12 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, 
         tag("tr", *(tag("td", cell, class_=_side(at, text_columns)) for at, cell in enumerate(row))) for row in rows
     ]
     whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *lines))
-    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return scrolled(whole, name=caption)
+
+
+def scrolled(content: Html, *, name: str) -> Html:
+    """Content that is scrolled where it is wider than the page; `name` is for screen readers."""
+    return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
 
 
 def _side(column: int, text_columns: frozenset[int]) -> str | None:
@@ -92,6 +98,9 @@ def _part(part: data.Shown, document: Document) -> Html:
         case data.Lines():
             lines = (markup(document, line) for line in part.lines)
             return notes(lines, style="facts" if part.facts else "notes")
+        case data.Listing():
+            stack = tag("pre", *chain.from_iterable((line, NEWLINE) for line in part.lines))
+            return joined(tag("p", part.caption, class_="where"), scrolled(stack, name=part.caption))
         case data.Findings():
             items = (tag("li", *_item(item, document), class_="good" if item.good else "bad") for item in part.items)
             return tag("ol", *items, class_="findings")
@@ -100,18 +109,9 @@ def _part(part: data.Shown, document: Document) -> Html:
 
 
 def _item(item: data.Item, document: Document) -> Iterator[Html]:
-    yield tag("h3", link(item.kind))
+    yield tag("h3", markup(document, item.kind))
     yield tag("p", markup(document, item.facts), class_="where")
-    yield tag("p", item.evidence, " (", tag("a", "evidence", href=f"#{item.evidence_in}"), ")")
+    shown = [" (", tag("a", "evidence", href=f"#{item.evidence_in}"), ")"] if item.evidence_in else []
+    yield tag("p", item.evidence, *shown)
     if item.advice:
         yield tag("p", tag("strong", "Do: "), item.advice, class_="advice")
-
-
-def link(kind: str) -> Html:
-    """The kind of a finding or fault in words, as a link to its entry on this page."""
-    return tag("a", kind.replace("_", " "), href=f"#{name_of(explanations()[kind])}")
-
-
-def name_of(entry: Explanation) -> str:
-    """The anchor of an explanation on this page."""
-    return f"explained-{entry.anchor}"

@@ -41,7 +41,37 @@ class Alarm:
     words: str
 
 
-Words: TypeAlias = "str | Number | Term | Alarm | tuple[Words, ...]"
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Words whose row is only context for the others."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The kind of a finding or fault; HTML and the viewer link it to its explanation."""
+
+    name: str
+
+    @property
+    def words(self) -> str:
+        return self.name.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that the viewer links to another of its pages, at a step or an instant if one is given."""
+
+    words: str
+    page: str
+    step: int | None = None
+    at_ns: int | None = None
+    """Instant of the common axis."""
+    ranks: tuple[int, ...] = ()
+
+
+Words: TypeAlias = "str | Number | Term | Alarm | Aside | Kind | Link | tuple[Words, ...]"
 """Text with numbers in it. A string may hold names of a run: each medium escapes it."""
 
 
@@ -67,6 +97,8 @@ class Table:
     heads: tuple[str, ...]
     rows: tuple[tuple[Words, ...], ...]
     left: frozenset[int] = frozenset({0})
+    wraps: bool = False
+    """The last column has sentences, which a console wraps."""
     on: On = On.ALL
     folded: bool = False
     """True if a screen shows it on request."""
@@ -123,33 +155,28 @@ class Lines:
     """True if the lines are what the section is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link to another page of the viewer, at a step if one is given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Lines that stay as they are, e.g. a stack. A console leaves out the caption, as that of a table."""
 
-    words: str
-    page: str
-    step: int | None = None
+    caption: str
+    lines: tuple[str, ...]
+    on: On = On.ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """A finding: what it is about, why we know, and what to do."""
 
-    kind: str
+    kind: Kind
     good: bool
     """True if it names neither a fault nor a loss."""
     facts: Words
     """Ranks and steps, confidence, gain."""
     evidence: str
     evidence_in: str
-    """Name of the section that shows the evidence."""
+    """Name of the section that shows the evidence; empty within it."""
     advice: str
-
-    @property
-    def title(self) -> str:
-        """Its kind in words."""
-        return self.kind.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +187,7 @@ class Findings:
     on: On = On.ALL
 
 
-Shown: TypeAlias = Table | Drawing | Choice | Lines | Findings
+Shown: TypeAlias = Table | Drawing | Choice | Lines | Listing | Findings
 Part: TypeAlias = Shown | Bars
 
 

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from traincope.report.sections.forms import FORMS
-from traincope.report.sections.section import Alarm, Bars, Lines, Number, On, Path, Section, Term, Words
+from traincope.report.sections.section import (
+    Alarm,
+    Aside,
+    Bars,
+    Kind,
+    Lines,
+    Link,
+    Number,
+    On,
+    Path,
+    Section,
+    Term,
+    Words,
+)
 from traincope.units import MISSING
 
 
@@ -51,7 +64,7 @@ def plain(document: Mapping[str, object], words: Words) -> str:
             return written(document, words)
         case Term():
             return words.words or words.name
-        case Alarm():
+        case Alarm() | Aside() | Kind() | Link():
             return words.words
         case tuple():
             return "".join(plain(document, each) for each in words)

@@ -7,7 +7,7 @@ from traincope.analysis import FaultKind, FindingKind
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, Fault, Finding
 from traincope.report.sections.forms import Form
-from traincope.report.sections.section import Findings, Item, Lines, On, Section, Words, number, separated
+from traincope.report.sections.section import Findings, Item, Kind, Lines, On, Section, Words, number, separated
 from traincope.units import numbers
 
 NAME, TITLE = "verdict", "Verdict"
@@ -33,9 +33,10 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.FAILED_RANK: "faults",
     FindingKind.STOPPED_JOB: "faults",
     FindingKind.FAULTS: "faults",
-    FindingKind.HANG: "faults",
-    FindingKind.STALL: "faults",
-    FindingKind.MISMATCH: "faults",
+    FindingKind.LOST_HOST: "faults",
+    FindingKind.HANG: "hangs",
+    FindingKind.STALL: "hangs",
+    FindingKind.MISMATCH: "hangs",
     FindingKind.RUNNING: "recording",
     FindingKind.NO_END_RECORDED: "recording",
     FindingKind.MISSING_RANK: "recording",
@@ -83,7 +84,7 @@ def verdict(findings: Sequence[Finding], *, cost: Cost | None, faults: Sequence[
 def item(finding: Finding, at: int, *, cost: Cost | None) -> Item:
     """The finding at position `at` of its verdict."""
     return Item(
-        kind=finding["kind"],
+        kind=Kind(finding["kind"]),
         good=finding["kind"] in GOOD_KINDS,
         facts=separated(facts(finding, at, cost=cost), "; "),
         evidence=finding["evidence"],

@@ -14,12 +14,12 @@ from traincope.analysis import Analysis, FaultKind, FindingKind, Utilization
 from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
+from traincope.report.sections.faults import real_faults, step_of
 from traincope.report.sections.ledger import bars as of_terms
 from traincope.report.sections.values import plain
 from traincope.report.sections.verdict import ENDINGS, saves
 from traincope.report.text.bars import bars
-from traincope.report.text.first_screen import five_numbers, real_faults, sampled
-from traincope.report.text.sections.faults import step_of
+from traincope.report.text.first_screen import five_numbers, sampled
 from traincope.units import count, numbers, share
 
 MAX_WIDTH = 100

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind, Sampling
+from traincope.analysis import Analysis, Sampling
 from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault
+from traincope.report.sections.faults import job_ns, real_faults, step_of
 from traincope.report.sections.ledger import summary
 from traincope.report.sections.verdict import verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.faults import began_ns, step_of
 from traincope.units import count, duration, numbers, share
 
 MAX_FINDINGS = 3
@@ -46,7 +46,7 @@ def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[Rende
 def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
     for fault in faults[:MAX_FAULTS]:
         where = numbers(fault["ranks"], "rank") if fault["ranks"] else "the job"
-        when = f"{duration(max(fault['at_ns'] - since_ns, 0))} after the start"
+        when = f"{duration(fault['at_ns'] - since_ns)} after the first record"
         when = f"step {step_of(fault)}, {when}" if step_of(fault) else when
         line = Text("    fault  ", style=f"bold {SEVERE}").append_text(
             text(f"{where}, {when}: {fault['what']}", style="not bold")
@@ -57,11 +57,6 @@ def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[Renderabl
         yield text(f"    and {count(len(faults) - MAX_FAULTS, 'more fault')}", style="dim")
 
 
-def real_faults(document: Document) -> list[Fault]:
-    """Faults that are neither marks nor ends without a record."""
-    return [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
-
-
 def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
@@ -69,7 +64,7 @@ def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]
     shown = MAX_FINDINGS - (len(faults) >= MAX_FAULTS)  # the lines of two faults take the room of a finding
     lines = on_console(verdict(findings[:shown], cost=cost, faults=document["faults"]), document)
     yield next(lines)
-    yield from fault_lines(faults, since_ns=began_ns(analysis))
+    yield from fault_lines(faults, since_ns=job_ns(analysis)[0])
     yield from lines
     if len(findings) > shown:
         yield text(f"    and {count(len(findings) - shown, 'more finding')} in the full report", style="dim")

@@ -16,6 +16,7 @@ from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
+from traincope.report.sections.faults import faults, real_faults
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.head import facts
 from traincope.report.sections.kernels import kernels
@@ -26,14 +27,16 @@ from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import is_logbook, reliability
+from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.utilization import utilization
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.sampled_stacks import sampled_stacks
 from traincope.units import CURRENCY
+
+OF_STEPS = (energy, experts, goodput, critical_path, pipeline, communication, ranks, sampled_stacks, slowdown)
+"""Sections that follow the ledger."""
 
 
 def render(
@@ -63,10 +66,9 @@ def render_document(document: Document, analysis: Analysis, console: Console) ->
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     yield _head(document)
-    fault_section = faults(document, analysis)
-    if fault_section is not None:
-        yield fault_section
     source, of_steps = Source(analysis=analysis, document=document), document["ledger"]
+    if real_faults(document):
+        yield on_console(faults(source), document)
     cost = None if of_steps is None else of_steps["cost"]
     yield on_console(verdict(document["verdict"], cost=cost, faults=document["faults"]), document)
     if of_steps is not None:
@@ -90,24 +92,10 @@ def _ledger_sections(source: Source) -> Iterator[Iterator[RenderableType]]:
     if lost.missing is None:
         yield on_console(lost, document)
     yield on_console(utilization(document), document)
-    if analysis.energy.joules_per_step is not None:
-        yield on_console(energy(source), document)
-    if analysis.experts is not None:
-        yield on_console(experts(source), document)
-    if analysis.goodput is not None:
-        yield on_console(goodput(source), document)
-    if analysis.critical_path is not None:
-        yield on_console(critical_path(source), document)
-    if analysis.bubble is not None:
-        yield on_console(pipeline(source), document)
-    if analysis.comm:
-        yield on_console(communication(source), document)
-    yield on_console(ranks(source), document)
-    windows = [window for window in analysis.sampled_windows if not window.early]
-    if windows:
-        yield sampled_stacks(windows)
-    if analysis.slowdown is not None:
-        yield on_console(slowdown(source), document)
+    for make in OF_STEPS:
+        section = make(source)
+        if section.missing is None or (make is critical_path and analysis.critical_path is not None):
+            yield on_console(section, document)
 
 
 def _head(document: Document) -> Iterator[RenderableType]:
