@@ -78,6 +78,14 @@ def of_group(*ranks: int) -> File:
 
 UNNAMED = File(ranks=[[STEP, *launched("gemm", 10, 300), *SEND]] * 2)
 
+OF_FOUR = {"Collective name": "send", "Group size": 4, "Process Group Ranks": "[0, 1, 2, 3]"}
+MESSAGES = file(
+    STEP,
+    *launched("gemm", 10, 300),
+    *launched("ncclDevKernel_SendRecv", 500, 400, tid=20, **{**GROUP, **OF_FOUR}),
+    head={"distributedInfo": {"rank": 0, "world_size": 4, "backend": "nccl"}},
+)
+
 REASONS: dict[str, tuple[File, File]] = {
     "has no marks of steps: call the profiler's step() after each step": (file(*WORK), file(STEP, *WORK)),
     "give no steps, so the ledger is unknown": (file(*WORK), file(STEP, *WORK)),
@@ -129,6 +137,17 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *launched("gemm", 500, 400)),
         file(STEP, *launched("gemm", 500, 400, call=False)),
     ),
+    "The calls in the traces do not name the works that they launch": (
+        file(STEP, host("cudaLaunchKernel", 5, 1, cat="cuda_runtime"), *launched("gemm", 10, 300, call=False)),
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+    ),
+    "trace the host too (ProfilerActivity.CPU)": (
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+        file(STEP, MM, *launched("gemm", 10, 300, call=False)),
+    ),
+    "Trace all ranks in the same steps, and import the traces together": (of_group(0), UNNAMED),
+    "messages only in groups of two ranks": (MESSAGES, of_group(0)),
+    "in collectives of unknown groups": (UNNAMED, of_group(0)),
     "the trace lacks the launches of": (
         file(STEP, *launched("gemm", 10, 400), *launched("gemm", 500, 400, call=False)),
         file(STEP, *launched("gemm", 10, 400), *launched("gemm", 500, 400)),

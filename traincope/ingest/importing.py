@@ -243,7 +243,9 @@ def _read(path: Path, *, on_read: Callable[[int], object]) -> Trace:
     """Read a trace of torch's profiler. Raises DataError for any other file."""
     trace = read_kineto(path, step=window_step(path), on_read=on_read)
     if not len(trace):
-        raise DataError(f"{path} contains no event of torch's profiler with a duration, so there is nothing to import")
+        raise DataError(
+            f"{path} contains no operator, kernel or range of torch's profiler, so there is nothing to import"
+        )
     if not any(map(OF_TORCH.fullmatch, trace.categories)):
         listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
         raise DataError(f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}")

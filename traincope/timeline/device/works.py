@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
-from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
 from traincope.timeline.device.communication_kernels import communication_library
 
 DEVICES = ("cuda", "hip", "xpu", "hpu", "mtia", "privateuse1")
@@ -129,6 +129,11 @@ def has_launches(trace: Trace) -> bool:
     """Return whether the trace has the call that launched some work. Without one, no idle time has a known cause."""
     works_of = trace.correlation[trace.of_category(KERNEL, *MEMORY)]
     return bool((_calls(trace, works_of) != NO_CALL).any())
+
+
+def traces_host(trace: Trace) -> bool:
+    """Return whether the trace has operators or calls of the host."""
+    return bool(trace.of_category(HOST_OPERATOR, *RUNTIME).any())
 
 
 def compute_stream(trace: Trace, works: Works) -> int:
