@@ -33,7 +33,7 @@ class Rows(Table):
         cells = [_width(map(str, column.cells)) for column in numbers]
         one_line = [max(width, len(str(column.header))) for column, width in zip(numbers, cells, strict=True)]
         room = options.max_width - GAP * len(numbers)
-        if named + sum(one_line) > room:
+        if named + sum(one_line) > room and self.columns[-1].overflow != "fold":
             wrapped = [
                 max(width, _width(str(column.header).split())) for column, width in zip(numbers, cells, strict=True)
             ]
@@ -48,12 +48,17 @@ def _width(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
-def table(*heads: str) -> Rows:
-    """An empty table with one column per head: names left and shortened first, numbers right."""
+def table(*heads: str, wraps: bool = False) -> Rows:
+    """An empty table with one column per head: names left and shortened first, numbers right.
+
+    `wraps`: the last column has sentences, which wrap.
+    """
     rows = Rows(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for index, head in enumerate(heads):
         if index == 0:
             rows.add_column(f"{' ' * INDENT}{head}", no_wrap=True, overflow="ellipsis")
+        elif wraps and index == len(heads) - 1:
+            rows.add_column(head, overflow="fold")
         else:
             rows.add_column(head, justify="right", no_wrap=True)
     return rows

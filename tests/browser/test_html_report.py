@@ -126,7 +126,7 @@ def test_a_stage_or_a_rank_can_be_chosen(reports: Callable[[Path], Report]) -> N
     whole = page.evaluate(mfu)
     page.select_option("select[data-place=waterfall]", label="stage 1")
     assert page.evaluate(mfu) != whole
-    page.select_option("select[data-place=waterfall]", label="the whole job")
+    page.select_option("select[data-place=waterfall]", label="job")
     assert page.evaluate(mfu) == whole
     assert reports(DEMO).loaded.complaints == []
 
@@ -189,7 +189,7 @@ def test_names_of_a_run_are_shown_as_text(visit: Go, tmp_path: Path) -> None:
 def test_a_run_without_steps_says_so_without_empty_figures(visit: Go, tmp_path: Path) -> None:
     loaded = drawn(visit(written(tmp_path, without_steps())))
     assert loaded.complaints == []
-    assert loaded.page.inner_text("#ledger .nothing") == "No complete step was recorded."
+    assert loaded.page.inner_text("#ledger .nothing") == "Unknown: no complete step was recorded."
     assert loaded.page.locator(".plot").count() == 0
 
 

@@ -10,6 +10,7 @@ from traincope import open_run
 from traincope.analysis.context import Context
 from traincope.report.document.document import to_document
 from traincope.report.html.brief import BAR_REM, brief
+from traincope.report.sections.source import Source
 
 Go = Callable[..., Visit]
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo-3d"
@@ -28,13 +29,13 @@ def test_bars_are_as_long_as_the_shares_of_the_terms(visit: Go, tmp_path: Path) 
     run = open_run(SAMPLE)
     loaded = visit(cell(tmp_path, run._repr_html_() or ""))
     assert loaded.complaints == []
-    assert loaded.page.locator("main li").count() == len(run.verdict)
+    assert loaded.page.locator("main ol li").count() == len(run.verdict)
     ledger = run.document["ledger"]
     assert ledger is not None
-    shown = {term: ratio for term, ratio in ledger["waterfall"].items() if ratio and ratio >= 0.0005}
-    names = loaded.page.locator("main tr > td:first-child").all_text_contents()
-    assert names == list(shown)
-    boxes = [bar.bounding_box() for bar in loaded.page.locator("main tr > td:last-child > div").all()]
+    shown = {term: ratio for term, ratio in ledger["waterfall"].items() if ratio}
+    names = loaded.page.locator("main tr:has(div) > td:first-child").all_text_contents()
+    assert names == [*shown, "step"]
+    boxes = [bar.bounding_box() for bar in loaded.page.locator("main tr:has(div) > td:last-child > div").all()[:-1]]
     widths = [0.0 if box is None else box["width"] for box in boxes]
     expected = [BAR_REM * REM_PX * ratio / max(shown.values()) for ratio in shown.values()]
     assert all(abs(width - length) <= 1 for width, length in zip(widths, expected, strict=True))
@@ -52,7 +53,7 @@ def test_texts_of_a_run_are_text(visit: Go, tmp_path: Path) -> None:
     assert document["ledger"] is not None
     document["ledger"]["waterfall"] = {HOSTILE: 1.0}
     document["ledger"]["terms"] = {HOSTILE: document["ledger"]["wall_ns"]}
-    loaded = visit(cell(tmp_path, brief(document)))
+    loaded = visit(cell(tmp_path, brief(Source(analysis=result, document=document))))
     assert loaded.complaints == []
     assert len(loaded.requests) == 1
     assert loaded.page.evaluate("() => window.hacked") is None

@@ -69,7 +69,7 @@ def wait_for_search(page: Page, part: str) -> None:
 
 
 MISSING = {
-    ("no-steps", "ledger"): "No complete step was recorded",
+    ("no-steps", "ledger"): "Unknown: no complete step was recorded",
     ("no-steps", "communication"): "The run has one rank",
     ("no-steps", "pipeline"): "This run has no pipeline",
     ("no-steps", "critical-path"): "Unknown: no step was completed by all ranks",

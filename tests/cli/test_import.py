@@ -104,7 +104,7 @@ def test_a_folder_without_a_whole_trace_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text('{"traceEvents": []}')
     done = traincope("import", tmp_path, "-o", tmp_path / "run")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "a.json contains no event of torch's profiler with a duration" in done.stderr
+    assert "a.json contains no operator, kernel or range of torch's profiler" in done.stderr
     assert "; 1 other file cannot be read either" in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -138,7 +138,7 @@ def test_an_event_without_a_time_is_named(tmp_path: Path) -> None:
         (
             '{"traceEvents": []}',
             6,
-            "contains no event of torch's profiler with a duration, so there is nothing to import",
+            "contains no operator, kernel or range of torch's profiler, so there is nothing to import",
         ),
     ],
 )

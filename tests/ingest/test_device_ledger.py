@@ -1,5 +1,6 @@
 """The ledger of imported traces against the truth of the programs that they are traces of, to the nanosecond."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,7 +102,9 @@ def with_calls(category: str) -> str:
     return kineto([step, *(calls if category else []), *kernels])
 
 
-@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "xpu_runtime", "privateuse1_runtime"])
+@pytest.mark.parametrize(
+    "category", ["cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "hpu_runtime", "privateuse1_runtime"]
+)
 def test_calls_of_any_runtime_launch_work(category: str, tmp_path: Path) -> None:
     """So what the GPU waits for in between is not the host."""
     (tmp_path / "trace.json").write_text(with_calls(category))
@@ -117,3 +120,29 @@ def test_idle_time_has_no_cause_if_no_launch_was_traced(tmp_path: Path) -> None:
     assert analysis.ledger.total("launch_gap") is None
     assert analysis.ledger.total("unattributed") == 850_000
     assert FindingKind.LAUNCH_GAP not in [finding.kind for finding in analysis.verdict]
+
+
+def test_marks_of_falling_numbers_are_of_two_profiles(tmp_path: Path) -> None:
+    """Only the first profile's steps count."""
+    marks = [(5, 0), (6, 1000), (1, 2000), (2, 3000)]
+    steps = [
+        complete(f"ProfilerStep#{number}", str(at), "1000", cat="user_annotation", pid=1, tid=1) for number, at in marks
+    ]
+    (tmp_path / "trace.json").write_text(kineto([*steps, complete("gemm", "0", "4000")]))
+    import_traces([tmp_path / "trace.json"], tmp_path / "run")
+    (rank,) = analyze(open_run(tmp_path / "run")).ledger.ranks
+    assert rank.numbers.tolist() == [5, 6]
+
+
+def test_an_event_that_a_file_has_twice_counts_once(tmp_path: Path) -> None:
+    text = with_calls("cuda_runtime")
+    events = json.loads(text)["traceEvents"]
+    for name, listed in (("once", events), ("twice", [*events, *events])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"traceEvents": listed}))
+        (result,) = import_traces([tmp_path / f"{name}.json"], tmp_path / name)
+        assert (result.num_kept, result.num_twice) == (5, 0 if name == "once" else 5)
+    once, twice = (analyze(open_run(tmp_path / name)) for name in ("once", "twice"))
+    assert once.kernels is not None
+    assert twice.kernels is not None
+    assert twice.kernels.classes == once.kernels.classes
+    assert twice.gpu_partition == once.gpu_partition

@@ -1,8 +1,10 @@
 """`traincope hang` with dumps of torch's flight recorder: real ones of gloo, and others in NCCL's form."""
 
+import gzip
 import os
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,58 @@ def two_missing(folder: Path, *, in_pairs: bool) -> Hang:
             last += [entry(4, complete=False)]
         dump(folder, rank, last, of=4, groups=groups)
     return only(folder)
+
+
+OLD = ("process_group", "collective_seq_id", "is_p2p")
+"""Keys that entries before torch 2.4 lack."""
+
+
+def old(content: dict[str, Any]) -> dict[str, Any]:
+    entries = [
+        {"pg_id": 0, "seq_id": each["collective_seq_id"], **{name: each[name] for name in each if name not in OLD}}
+        for each in content["entries"]
+    ]
+    return {"version": "1.5", "entries": entries}
+
+
+def of_everyone(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": ""}}}
+
+
+def without_times(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "entries": [{**each, "time_created_ns": None} for each in content["entries"]]}
+
+
+@pytest.mark.parametrize("form", [old, of_everyone, without_times])
+def test_dumps_that_lack_something_are_read(form: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path) -> None:
+    for rank in range(4):
+        path = dump(tmp_path, rank, [] if rank == 2 else [entry(4, complete=False)], of=4)
+        path.write_bytes(pickle.dumps(form(pickle.loads(path.read_bytes()))))
+    hang = only(tmp_path)
+    assert (hang.kind, hang.culprits, hang.victims, hang.lasted_ns) == (HangKind.STUCK, (2,), (0, 1, 3), 0)
+
+
+def test_dumps_may_be_packed_and_lie_in_folders_of_hosts(tmp_path: Path) -> None:
+    for rank in range(4):
+        path = dump(tmp_path, rank, [] if rank == 2 else [entry(4, complete=False)], of=4)
+        host = tmp_path / f"host{rank // 2}"
+        host.mkdir(exist_ok=True)
+        (host / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert only(tmp_path).culprits == (2,)
+
+
+def test_where_everything_is_complete_nothing_hangs(tmp_path: Path) -> None:
+    for rank in range(4):
+        dump(tmp_path, rank, [], of=4)
+    timeline = build_timeline(read_dumps([tmp_path]))
+    assert hangs(timeline, Context(timeline).instances, ()) == ()
+
+
+def test_a_folder_of_damaged_dumps_says_so(tmp_path: Path) -> None:
+    (tmp_path / "rank_0").write_bytes(pickle.dumps({"pg_config": {}, "entries": [{"process_group": ("0", "dp")}]}))
+    ended = run("hang", str(tmp_path))
+    assert "rank_0 is not a dump of torch's flight recorder, or is damaged" in ended.stderr
 
 
 def test_several_ranks_are_named_if_several_groups_agree_on_each(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ FILES: dict[str, tuple[str, bytes]] = {
         "a trace of the Linux kernel",
         b'[{"ph": "X", "name": "read", "ts": 1, "dur": 5}, {"ph": "i", "name": "sched_switch", "ts": 2}]',
     ),
+    "snapshot.pt": ("an archive \\(zip\\)", b"PK\x03\x04\0\0archive/data.pkl"),
+    "trace.json.zst": ("packed by zstd", b"\x28\xb5\x2f\xfd\x04"),
+    "utf16.json": ("text in UTF-16", '{"traceEvents": []}'.encode("utf-16")),
+    "memory.html": ("a page", b"<!DOCTYPE html><html></html>"),
+    "memory.json": ("a timeline of memory", b"[[1, 2, 3], [[0, 1], [1, 2], [2, 3]]]"),
     "horovod.json": ("a timeline of Horovod", b'[{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "pid": 1}]'),
 }
 

@@ -199,3 +199,9 @@ def test_names_of_ones_own_are_neither_a_gpu_nor_a_transfer(tmp_path: Path) -> N
     assert [finding.kind for finding in with_own.verdict] == [finding.kind for finding in analysis.verdict]
     on_gpu = imported(tmp_path / "c", [*TRAINING, on_host("cudaMemcpyAsync", 700, 5, cat="cuda_runtime")])
     assert "the traces contain no GPU events" in on_gpu.verdict[0].evidence
+
+
+@pytest.mark.parametrize("name", ["torch_ccl::allreduce", "oneccl_bindings_for_pytorch::allreduce::wait"])
+def test_an_operator_of_oneccl_does_not_compute(name: str, tmp_path: Path) -> None:
+    analysis = imported(tmp_path, [step(1, 0, 100), on_host("aten::mm", 10, 50), on_host(name, 60, 30)])
+    assert terms(analysis, 1) == {"other_compute": 50, "unattributed": 50}

@@ -1,8 +1,10 @@
 """Snapshots of torch's allocator, made as torch documents them, against totals by hand and by torch's own reader."""
 
+import gzip
 import json
 import os
 import pickle
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch.cuda import _memory_viz
 import traincope
 from traincope.cli.main import main
 from traincope.errors import LEFT_OUT, DataError, UsageError
-from traincope.ingest.memory_snapshots import import_snapshots, is_snapshot, read_memory_snapshot
+from traincope.ingest.memory_snapshots import find_snapshots, import_snapshots, is_snapshot, read_memory_snapshot
 from traincope.report.document.document import to_document
 from traincope.store.side_tables.memory_snapshots import DeviceMemory
 
@@ -194,9 +196,12 @@ def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(
     [
         (pickle.dumps(TWO_GPUS)[:-200], "truncated"),
         (pickle.dumps([1]), "not a snapshot"),
+        (pickle.dumps(7), "it has no list of segments"),
+        (pickle.dumps({"traces": []}), "it has no list of segments"),
+        (pickle.dumps({"segments": [{"blocks": [{"size": -5, "state": ""}], "total_size": -5}]}), "a negative size"),
         (pickle.dumps({"segments": [{"blocks": [], "total_size": 7}]}), "the blocks of GPU 0 have 0 bytes"),
     ],
-    ids=["cut off", "another pickle", "sizes that contradict each other"],
+    ids=["cut off", "another pickle", "a number", "no segments", "a negative size", "sizes that contradict each other"],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "snapshot.pickle"
@@ -334,7 +339,10 @@ def test_a_folder_of_snapshots_is_one_run(tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert command("import", tmp_path / "ranks", "-o", tmp_path / "traces") == LEFT_OUT
     left_out = capsys.readouterr().err
-    assert all(f"rank{rank}.pickle is a pickle, and this an import of traces" in left_out for rank in (0, 1))
+    assert all(
+        f"rank{rank}.pickle is a snapshot of memory or another pickle, and this an import" in left_out
+        for rank in (0, 1)
+    )
     assert command("import", trace, tmp_path / "ranks" / "rank1.pickle", "-o", tmp_path / "mixed") == 2
     assert "import traces and snapshots separately" in capsys.readouterr().err
 
@@ -369,6 +377,20 @@ def test_the_list_of_segments_alone_is_read(tmp_path: Path) -> None:
     live = {**block("active_allocated", MIB), "frames": None, "history": [{"real_size": MIB, "frames": [MODEL]}]}
     path = written(tmp_path / "snapshot.pickle", [segment(live)])
     device = read_memory_snapshot(path).devices[0]
+    assert (device.allocated_bytes, device.sites[0].place) == (MIB, "/job/model.py:10 in forward")
+
+
+@pytest.mark.parametrize("name", ["snapshot.json", "snapshot.pickle.gz", "ordered.pickle"])
+def test_snapshots_in_json_and_packed_ones_are_read(name: str, tmp_path: Path) -> None:
+    content = {"segments": [segment(block("active_allocated", MIB, frames=[MODEL]))], "device_traces": []}
+    written_as = {
+        "snapshot.json": json.dumps(content).encode(),
+        "snapshot.pickle.gz": gzip.compress(pickle.dumps(content)),
+        "ordered.pickle": pickle.dumps(OrderedDict(content)),
+    }
+    (tmp_path / name).write_bytes(written_as[name])
+    assert find_snapshots([tmp_path]) == (tmp_path / name,)
+    device = read_memory_snapshot(tmp_path / name).devices[0]
     assert (device.allocated_bytes, device.sites[0].place) == (MIB, "/job/model.py:10 in forward")
 
 

@@ -78,6 +78,14 @@ def of_group(*ranks: int) -> File:
 
 UNNAMED = File(ranks=[[STEP, *launched("gemm", 10, 300), *SEND]] * 2)
 
+OF_FOUR = {"Collective name": "send", "Group size": 4, "Process Group Ranks": "[0, 1, 2, 3]"}
+MESSAGES = file(
+    STEP,
+    *launched("gemm", 10, 300),
+    *launched("ncclDevKernel_SendRecv", 500, 400, tid=20, **{**GROUP, **OF_FOUR}),
+    head={"distributedInfo": {"rank": 0, "world_size": 4, "backend": "nccl"}},
+)
+
 REASONS: dict[str, tuple[File, File]] = {
     "has no marks of steps: call the profiler's step() after each step": (file(*WORK), file(STEP, *WORK)),
     "give no steps, so the ledger is unknown": (file(*WORK), file(STEP, *WORK)),
@@ -99,7 +107,7 @@ REASONS: dict[str, tuple[File, File]] = {
     ),
     "Trace one step more, with ProfilerActivity.CPU": (
         file(STEP, *launched("gemm", 10, 300, call=False)),
-        file(STEP, *launched("gemm", 10, 300)),
+        file(STEP, *({**each, "cat": each["cat"].replace("cuda", "hip")} for each in launched("gemm", 10, 300))),
     ),
     "step boundaries were inferred from the optimizer": (
         file(*(host("Optimizer.step#SGD.step", at, 2, cat="user_annotation") for at in (0, 500, 996)), *WORK),
@@ -129,6 +137,17 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *launched("gemm", 500, 400)),
         file(STEP, *launched("gemm", 500, 400, call=False)),
     ),
+    "The calls in the traces do not name the works that they launch": (
+        file(STEP, host("cudaLaunchKernel", 5, 1, cat="cuda_runtime"), *launched("gemm", 10, 300, call=False)),
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+    ),
+    "trace the host too (ProfilerActivity.CPU)": (
+        file(STEP, *launched("gemm", 10, 300, call=False)),
+        file(STEP, MM, *launched("gemm", 10, 300, call=False)),
+    ),
+    "Trace all ranks in the same steps, and import the traces together": (of_group(0), UNNAMED),
+    "messages only in groups of two ranks": (MESSAGES, of_group(0)),
+    "in collectives of unknown groups": (UNNAMED, of_group(0)),
     "the trace lacks the launches of": (
         file(STEP, *launched("gemm", 10, 400), *launched("gemm", 500, 400, call=False)),
         file(STEP, *launched("gemm", 10, 400), *launched("gemm", 500, 400)),
@@ -139,6 +158,32 @@ REASONS: dict[str, tuple[File, File]] = {
     "marks step 1 again after the end: two profiles are in one file": (
         file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
         file(STEP, *WORK, host("ProfilerStep#1", 0, 1000, cat="user_annotation")),
+    ),
+    "marks step 1 after a step with a higher number: two profiles are in one file": (
+        file(
+            host("ProfilerStep#2", 0, 1000, cat="user_annotation"),
+            *WORK,
+            host(STEP["name"], 5000, 1000, cat="user_annotation"),
+        ),
+        file(STEP, *WORK, host("ProfilerStep#2", 5000, 1000, cat="user_annotation")),
+    ),
+    "has 2 events twice: each counts once": (
+        file(STEP, *WORK, *WORK),
+        file(STEP, *WORK, MM, MM),
+    ),
+    "the traces are cut, so the use of time is unknown": (
+        file(*WORK, MM, cut=True),
+        file(*WORK, MM),
+    ),
+    "The copied memory is pinned already": (
+        file(STEP, *launched("gemm", 10, 500), *launched("Memcpy HtoD (Pinned -> Device)", 510, 400, cat="gpu_memcpy")),
+        file(
+            STEP, *launched("gemm", 10, 500), *launched("Memcpy HtoD (Pageable -> Device)", 510, 400, cat="gpu_memcpy")
+        ),
+    ),
+    "Copy from pinned memory on a separate stream": (
+        file(*launched("gemm", 10, 500), *launched("Memcpy HtoD (Pageable -> Device)", 510, 400, cat="gpu_memcpy")),
+        file(*launched("gemm", 10, 500), *launched("Memcpy PtoP (Device -> Device)", 510, 400, cat="gpu_memcpy")),
     ),
     "marks step 1 in several processes: two profiles are in one file": (
         file(STEP, *WORK, complete("ProfilerStep#1", "0", "1000", cat="user_annotation", pid=2, tid=2)),

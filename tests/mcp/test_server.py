@@ -1,13 +1,16 @@
 """`traincope mcp` in a process of its own, read by the SDK's client over standard input and output."""
 
 import asyncio
+import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+import traincope
 from tests.browser.awkward import HOSTILE, hostile
 
 pytest.importorskip("mcp")
@@ -18,6 +21,7 @@ from mcp.client.stdio import stdio_client
 from traincope.mcp.bounded import MAX_CHARACTERS, MAX_TEXT
 from traincope.mcp.runs import ServedRuns
 from traincope.mcp.server import make_server
+from traincope.report.text.text import render
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 SERVED = ("restart", "faults/slow-rank", "faults/killed")
@@ -93,19 +97,33 @@ def test_the_tools_are_these_and_only_read(talk: dict[str, Any]) -> None:
 def test_the_answers_are_those_of_the_report(talk: dict[str, Any]) -> None:
     of_slow, of_restart = expected("faults/slow-rank"), expected("restart")
     report = content(talk["report"])
-    assert report == {
-        "runs": ["slow-rank"],
-        "answer": {section: of_slow[section] for section in ("run", "verdict", "utilization", "goodput")},
-        "shortened": [],
-    }
+    in_words = report["answer"]["in_words"]
+    assert set(in_words) == {"utilization", "goodput"}
+    of_summary = {section: of_slow[section] for section in ("run", "verdict", "utilization", "goodput")}
+    assert report == {"runs": ["slow-rank"], "answer": {**of_summary, "in_words": in_words}, "shortened": []}
     assert {"confidence", "evidence", "advice"} <= set(report["answer"]["verdict"][0])
-    sections = content(talk["sections"])
-    assert sections["answer"] == {section: of_restart[section] for section in ("comm", "bubble", "recorder")}
-    assert content(talk["ledger"])["answer"] == {"ledger": of_restart["ledger"], "causes": of_restart["causes"]}
+    sections = content(talk["sections"])["answer"]
+    assert {key: sections[key] for key in sections if key != "in_words"} == {
+        section: of_restart[section] for section in ("comm", "bubble", "recorder")
+    }
+    terms = content(talk["ledger"])["answer"]
+    assert (terms["ledger"], terms["causes"]) == (of_restart["ledger"], of_restart["causes"])
+    assert set(terms) == {"ledger", "causes", "in_words"}
     of_killed = expected("faults/killed")
     faults = content(talk["faults"])["answer"]
     assert faults == {"faults": of_killed["faults"], "hangs": of_killed["hangs"]}
     assert all(fault["confidence"] for fault in faults["faults"])
+
+
+def test_the_words_are_those_of_the_report(talk: dict[str, Any]) -> None:
+    file = io.StringIO()
+    render(traincope.analyze(traincope.open_run(SAMPLES / "restart")), Console(file=file, width=10_000))
+    of_sections = [content(talk[name])["answer"]["in_words"] for name in ("sections", "ledger")]
+    said = {key: sentences for words in of_sections for key, sentences in words.items()}
+    assert "recorder overhead" in said["recorder"][0]
+    for key in ("ledger", "recorder", "comm"):
+        assert said[key]
+        assert [sentence for sentence in said[key] if sentence not in file.getvalue()] == []
 
 
 def test_two_runs_are_compared(talk: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ from tests.record.communication.test_fallback import described, every_call
 from traincope.events import NEW_GROUP, OPEN, Flag, Kind
 from traincope.report.document.document import to_document
 from traincope.report.run_list import list_runs
-from traincope.report.text.sections.recording import lines
+from traincope.report.sections.recording import recording
+from traincope.report.sections.values import sentences
 from traincope.timeline import RankTimeline
 from traincope.timeline.observation import Recorder
 
@@ -249,7 +250,8 @@ def test_ranks_with_different_recorders_are_compared_all_the_same(
     analysis = traincope.analyze(timeline)
     waited_ns = {rank.rank: rank.known("exposed_wait[world]")[0] for rank in analysis.ledger.ranks}
     assert waited_ns[1 - late] > LATE_SECONDS * 1e9 > waited_ns[late]
-    shown = [line.plain for line in lines(to_document(analysis), analysis) if "recorded by" in line.plain]
+    document = to_document(analysis)
+    shown = [line for line in sentences(document, recording(document)) if "recorded by" in line]
     assert shown == [
         "collectives of rank 0 were recorded by the native recorder",
         "collectives of rank 1 were recorded by the Python hooks, not by the native recorder: TRAINCOPE_NATIVE=off",

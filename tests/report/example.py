@@ -58,6 +58,7 @@ def analysis() -> results.Analysis:
     )
     return results.Analysis(
         context=Context(timeline()),
+        began_ns=START_NS,
         ledger=ledger,
         comm=(
             results.AxisOperation(
@@ -160,6 +161,7 @@ def without_steps() -> results.Analysis:
     ledger = results.Ledger(ranks=(), order=(), excluded_steps=())
     return results.Analysis(
         context=Context(timeline()),
+        began_ns=START_NS,
         ledger=ledger,
         comm=(),
         bubble=None,

@@ -9,6 +9,7 @@ import pytest
 import traincope
 from traincope.errors import MissingDependencyError
 from traincope.report.html.brief import brief
+from traincope.report.sections.source import Source
 from traincope.tables.views import VIEWS
 
 SAMPLE = Path(__file__).parents[2] / "sample_runs" / "demo-3d"
@@ -72,8 +73,8 @@ def test_a_missing_package_is_named(run: traincope.OpenedRun, monkeypatch: pytes
 def test_a_notebook_shows_the_verdict_and_the_waterfall(run: traincope.OpenedRun) -> None:
     html = run._repr_html_()
     assert html is not None
-    assert html == brief(run.document)
-    for shown in ("exposed transfer", "confidence medium; saves at most 31.1 %", "mean step 2139.91 ms"):
+    assert html == brief(Source(analysis=run.analysis, document=run.document))
+    for shown in ("exposed transfer", "confidence medium; saves at most 31.1 %", "mean step 2.14 s over 8 ranks"):
         assert shown in html
     assert ">exposed_wait[tp]<" in html
     assert "<script" not in html

@@ -18,6 +18,14 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_and_large_letters_are_the_same_logbook(separator: str, tmp_path: Path) -> None:
+    head, _, rows = DATED.partition("\n")
+    path = write(tmp_path, f"{head.upper()}\n{rows}".replace(",", separator))
+    assert is_logbook(path)
+    assert read_logbook(path) == read_logbook(write(tmp_path, DATED))
+
+
 def test_the_rows_of_a_job(tmp_path: Path) -> None:
     book = read_logbook(
         write(

@@ -94,6 +94,8 @@ class Analysis:
 
     context: Context
     """The timeline, and the results that its analyses share."""
+    began_ns: int
+    """Instant of the job's first record, over all attempts that can be read; of a run without records, its start."""
     ledger: Ledger
     comm: tuple[AxisOperation, ...]
     bubble: Bubble | None
@@ -362,6 +364,7 @@ def _analysis(
     used_peak = utilization(timeline, ledger, job, experts=experts, shapes=shapes_evidence(timeline))
     return Analysis(
         context=context,
+        began_ns=min([timeline.extent_ns[0], *(() if job is None else (each.began_ns for each in job.attempts))]),
         ledger=ledger,
         comm=comm,
         bubble=bubble,

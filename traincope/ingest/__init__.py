@@ -7,7 +7,7 @@ interruptions; `cards` are their manifests.
 """
 
 from traincope.ingest.cards import Given
-from traincope.ingest.flight_recorder import holds_dumps, read_dumps
+from traincope.ingest.flight_recorder import holds_dumps, may_hold_dumps, read_dumps
 from traincope.ingest.importing import find_traces, holds_traces, import_traces
 from traincope.ingest.logbooks import import_logbook
 from traincope.ingest.memory_snapshots import find_snapshots, import_snapshots
@@ -26,6 +26,7 @@ __all__ = [
     "import_snapshots",
     "import_table",
     "import_traces",
+    "may_hold_dumps",
     "read_dumps",
     "read_kineto",
 ]

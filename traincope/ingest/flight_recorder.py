@@ -8,9 +8,11 @@ import numpy as np
 
 from traincope.errors import DataError
 from traincope.events import Kind
+from traincope.ingest.foreign import begin
 from traincope.store import RECORD_DTYPE, Look, RankRecords, RunRecords
 from traincope.store.job.flight import Flight, FlightFile
 from traincope.store.job.manifests import MAX_RANKS, RankInfo, RunInfo
+from traincope.store.layout import RUN_FILE
 from traincope.store.segments.segments import SegmentRecords
 from traincope.topology import Host, RankCoord
 
@@ -71,17 +73,24 @@ def read_dumps(paths: Sequence[Path]) -> RunRecords:
 
 def holds_dumps(path: Path) -> bool:
     """True if the path is a dump of a rank, or a folder with at least one."""
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    return any(FlightFile(file).read() is not None for file in files if _may_be(file))
+    return any(FlightFile(file).read() is not None for file in _like_dumps(path))
+
+
+def may_hold_dumps(path: Path) -> bool:
+    """True as `holds_dumps`, and also if all the dumps are damaged."""
+    return any(True for _ in _like_dumps(path))
+
+
+def _like_dumps(path: Path) -> Iterator[Path]:
+    """Yield the files that begin like dumps. A run directory has files of its own."""
+    is_run = (path / RUN_FILE).exists()
+    files = () if is_run else _inside(path) if path.is_dir() else (path,)
+    yield from filter(_may_be, files)
 
 
 def _may_be(path: Path) -> bool:
     """Look at the begin of a file only: traces and snapshots may be large."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-    except OSError:
-        return False
+    head = begin(path)[:HEAD]
     return any(key in head for key in KEYS) and not any(key in head for key in OF_TRACES)
 
 
@@ -107,10 +116,15 @@ def _dumps(paths: Iterable[Path]) -> tuple[dict[int, tuple[Path, Flight]], tuple
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        inside = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+        inside = _inside(path) if path.is_dir() else [path]
         if not inside:
             raise DataError(f"{path} is empty; give the folder with one dump of torch's flight recorder per rank")
         yield from inside
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Files of a folder, and of the folders in it, as of one host each."""
+    return sorted(each for each in (*folder.iterdir(), *folder.glob("*/*")) if each.is_file())
 
 
 def _rank(path: Path, flight: Flight) -> int | None:

@@ -12,14 +12,20 @@ GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Foreign:
-    """A format, by words of which its begin has all of one line, or by the ends of its names."""
+    """A format, by its first bytes, by words of which its begin has all of one line, or by the ends of its names."""
 
     what: str
+    first: tuple[bytes, ...] = ()
     words: tuple[tuple[bytes, ...], ...] = ()
     suffixes: tuple[str, ...] = ()
 
 
 FOREIGN = (
+    _Foreign(what="an archive (zip), as torch.save writes them", first=(b"PK\x03\x04",)),
+    _Foreign(what="packed by zstd, xz or bzip2 (unpack it)", first=(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh")),
+    _Foreign(what="text in UTF-16 (write it in UTF-8)", first=(b"\xff\xfe", b"\xfe\xff")),
+    _Foreign(what="a page (HTML)", first=(b"<!DOCTYPE", b"<!doctype", b"<html")),
+    _Foreign(what="a timeline of memory by torch's export_memory_timeline()", first=(b"[[",)),
     _Foreign(what="a report of Nsight Systems", suffixes=(".nsys-rep", ".qdrep", ".qdstrm")),
     _Foreign(what="a report of Nsight Compute", suffixes=(".ncu-rep", ".nsight-cuprof-report")),
     _Foreign(what="a database (SQLite), as Nsight Systems and rocprof write them", words=((b"SQLite format 3",),)),
@@ -97,6 +103,8 @@ def foreign_format(path: Path) -> str | None:
 
 
 def _fits(foreign: _Foreign, path: Path, head: bytes) -> bool:
-    return path.name.endswith(foreign.suffixes or ("\0",)) or any(
-        all(word in head for word in words) for words in foreign.words
+    return (
+        path.name.endswith(foreign.suffixes or ("\0",))
+        or head.startswith(foreign.first or (b"\0\0",))
+        or any(all(word in head for word in words) for words in foreign.words)
     )

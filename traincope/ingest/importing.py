@@ -64,6 +64,7 @@ class Imported:
     num_kept: int
     num_untimed: int
     num_negative: int
+    num_twice: int
     lost: str | None
 
 
@@ -242,7 +243,9 @@ def _read(path: Path, *, on_read: Callable[[int], object]) -> Trace:
     """Read a trace of torch's profiler. Raises DataError for any other file."""
     trace = read_kineto(path, step=window_step(path), on_read=on_read)
     if not len(trace):
-        raise DataError(f"{path} contains no event of torch's profiler with a duration, so there is nothing to import")
+        raise DataError(
+            f"{path} contains no operator, kernel or range of torch's profiler, so there is nothing to import"
+        )
     if not any(map(OF_TORCH.fullmatch, trace.categories)):
         listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
         raise DataError(f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}")
@@ -289,6 +292,7 @@ def _arrange(stored: Sequence[_Stored], target: Path, *, name: str, given: Given
                 num_kept=trace.num_kept,
                 num_untimed=trace.info.num_untimed,
                 num_negative=trace.info.num_negative,
+                num_twice=trace.info.num_twice,
                 lost=trace.info.lost,
             )
         )

@@ -1,19 +1,24 @@
 """Snapshots of torch's allocator (`torch.cuda.memory._dump_snapshot`), read without running anything in them.
 
-A pickle can name any callable. The reader builds lists, dictionaries, numbers and text only, and refuses the rest. The
-format is documented at `torch.cuda.memory._snapshot`: segments with their blocks, and for each GPU the history of the
-allocator's actions, if it was recorded.
+A pickle can name any callable. The reader builds lists, dictionaries, numbers and text only, and refuses the rest.
+Snapshots in JSON, and those packed by gzip, are read too. The format is documented at `torch.cuda.memory._snapshot`:
+segments with their blocks, and for each GPU the history of the allocator's actions, if it was recorded.
 """
 
+import gzip
+import json
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from traincope.errors import DataError, UsageError
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
+from traincope.ingest.foreign import GZIP, begin
 from traincope.ingest.importing import rank_of
 from traincope.private_files import make_directory
 from traincope.store.job.flight import DAMAGED, PICKLE, NotPlainError, load_plain
@@ -28,8 +33,10 @@ SHRINKS = ("free_requested", "free_completed")
 """Actions that end an allocation, the first one first: a history may leave out either."""
 NO_FILE = ("", "??")
 """File of a C++ frame without symbols."""
-SUFFIXES = (".pickle", ".pkl")
+SUFFIXES = (".pickle", ".pkl", ".json", ".gz")
 """Names of the snapshots that are taken from a folder end like this."""
+KEYS = (b'"segments"', b'"total_size"')
+"""Keys at the begin of a snapshot in JSON."""
 MAX_SITES = 64
 MAX_FRAMES = 8
 MAX_POINTS = 400
@@ -69,12 +76,9 @@ class ImportedSnapshot:
 
 
 def is_snapshot(path: Path) -> bool:
-    """True if the file is a pickle, as snapshots are. False for a folder, or a file that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(PICKLE)) == PICKLE
-    except OSError:
-        return False
+    """True if the file is a pickle, or JSON of segments. False for a folder, or a file that cannot be read."""
+    head = begin(path)
+    return head.startswith(PICKLE) or all(key in head for key in KEYS)
 
 
 def find_snapshots(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -135,9 +139,12 @@ def import_snapshots(
 def read_memory_snapshot(path: Path) -> MemorySnapshot:
     """Read and reduce a snapshot. Raises DataError for another file."""
     try:
-        with path.open("rb") as file:
-            raw = load_plain(file)
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(GZIP) else content
+        raw = load_plain(BytesIO(content)) if content.startswith(PICKLE) else json.loads(content)
         raw = {"segments": raw} if isinstance(raw, list) else raw  # of torch.cuda.memory_snapshot()
+        if not isinstance(raw, Mapping) or "segments" not in raw:
+            raise DataError(f"{path} is not a snapshot of torch's allocator: it has no list of segments")
         traces = raw.get("device_traces") or []
         by_device: dict[int, list[Raw]] = defaultdict(list)
         for segment in raw["segments"]:
@@ -156,7 +163,7 @@ def read_memory_snapshot(path: Path) -> MemorySnapshot:
             f"{path} is refused: {error}. A snapshot of torch's allocator holds plain data only; do not open this file "
             "with pickle.load"
         ) from error
-    except DAMAGED as error:
+    except (*DAMAGED, zlib.error) as error:
         raise DataError(
             f"{path} is not a snapshot of torch's allocator, or is damaged ({type(error).__name__}: {error}); write "
             "one with torch.cuda.memory._dump_snapshot()"
@@ -177,6 +184,8 @@ def _device(number: int, segments: Sequence[Raw], trace: Sequence[Raw]) -> Devic
     live = [block for block in blocks if block["state"] == ALLOCATED]
     free = [int(block["size"]) for block in blocks if block["state"] == INACTIVE]
     allocated, reserved = _sum(live, "size"), _sum(segments, "total_size")
+    if any(int(block["size"]) < 0 for block in blocks):
+        raise ValueError(f"a block of GPU {number} has a negative size")
     if _sum(blocks, "size") != reserved:
         raise ValueError(f"the blocks of GPU {number} have {_sum(blocks, 'size')} bytes, its segments {reserved}")
     times, history = _history(trace, end_bytes=allocated)

@@ -16,6 +16,7 @@ from traincope.analysis import Analysis, Finding, analyze
 from traincope.errors import MissingDependencyError
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document
+from traincope.report.sections.source import Source
 from traincope.store.segments.compacted import import_pyarrow
 from traincope.timeline import Timeline
 from traincope.timeline import open_run as open_timeline
@@ -67,7 +68,7 @@ class OpenedRun(Timeline):
             from traincope.report.html.brief import brief
         except MissingDependencyError:
             return None
-        return brief(self.document)
+        return brief(Source(analysis=self.analysis, document=self.document))
 
 
 def open_run(path: str | Path, *, executor: Executor | None = None) -> OpenedRun:

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from traincope.errors import DataError
 from traincope.store.job.manifests import MAX_RANKS
+from traincope.store.separators import column_name, separator
 
 COLUMNS = (
     *("kind", "run", "start", "end", "hours", "ranks", "step_seconds", "complete"),
@@ -106,7 +107,8 @@ def is_logbook(path: Path) -> bool:
     """True if the file's first line has the columns that every logbook has."""
     try:
         with path.open(encoding=ENCODING, newline="") as file:
-            return set(REQUIRED) <= set(next(csv.reader(file), []))
+            heads = next(csv.reader(file, delimiter=separator(file)), [])
+            return set(REQUIRED) <= set(map(column_name, heads))
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
 
@@ -115,8 +117,9 @@ def read_logbook(path: Path) -> Logbook:
     """Read and check a logbook. Raises DataError with the line that is wrong."""
     try:
         with path.open(encoding=ENCODING, newline="") as file:
-            reader = csv.DictReader(file)
-            heads = tuple(reader.fieldnames or ())
+            reader = csv.DictReader(file, delimiter=separator(file))
+            heads = tuple(map(column_name, reader.fieldnames or ()))
+            reader.fieldnames = heads
             rows = [_Row(path, reader.line_num, cells) for cells in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}; give a CSV file in UTF-8") from error

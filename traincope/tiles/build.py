@@ -154,7 +154,7 @@ def write_tiles(
 
 
 def _write_columns(timeline: Timeline, instances: Instances, writer: TilesWriter, progress: Progress) -> Header:
-    origin_ns, end_ns = _extent(timeline)
+    origin_ns, end_ns = timeline.extent_ns
     registry = Registry()
     num_records = sum(len(records) for rank in timeline.ranks for records in rank.threads.values())
     out = _Columns(writer=writer, origin_ns=origin_ns, levels=levels(end_ns - origin_ns, num_pieces=2 * num_records))
@@ -189,15 +189,6 @@ def levels(length_ns: int, *, num_pieces: int) -> tuple[Level, ...]:
         held = num_pieces * WINDOW_BINS // bins
         bins *= FINER
     return tuple(parts)
-
-
-def _extent(timeline: Timeline) -> tuple[int, int]:
-    """First and last instant of any record or kernel."""
-    traces = [trace for parts in timeline.traces.ranks.values() for trace in parts if len(trace)]
-    starts = [int(rank.main["start_ns"].min()) for rank in timeline.ranks if len(rank.main)]
-    starts += [int(trace.start_ns.min()) for trace in traces]
-    ends = [rank.last_ns for rank in timeline.ranks] + [int(trace.end_ns.max()) for trace in traces]
-    return (min(starts), max(ends)) if starts else (timeline.run.info.started_wall_ns,) * 2
 
 
 def _steps(timeline: Timeline, origin_ns: int) -> Iterator[tuple[int, int, int]]:

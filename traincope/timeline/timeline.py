@@ -242,6 +242,15 @@ class Timeline:
         return {number: reasons.get(number, UNKNOWN_REASON) for number in sorted(numbers)}
 
     @property
+    def extent_ns(self) -> tuple[int, int]:
+        """First and last instant of any record or kernel; without one, twice the instant at which the run was made."""
+        traces = [trace for parts in self.traces.ranks.values() for trace in parts if len(trace)]
+        starts = [int(rank.main["start_ns"].min()) for rank in self.ranks if len(rank.main)]
+        starts += [int(trace.start_ns.min()) for trace in traces]
+        ends = [rank.last_ns for rank in self.ranks] + [int(trace.end_ns.max()) for trace in traces]
+        return (min(starts), max(ends)) if starts else (self.run.info.started_wall_ns,) * 2
+
+    @property
     def start_ns(self) -> int:
         return min(int(rank.main["start_ns"].min()) for rank in self.ranks if len(rank.main))
 

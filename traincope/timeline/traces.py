@@ -45,6 +45,9 @@ def read_traces(run: RunRecords) -> Traces:
             problems.append(
                 f"{name} of rank {rank} has {untimed} without a valid time: a kernel among them is idle time"
             )
+        if trace.info.num_twice:
+            twice = count(trace.info.num_twice, "event")
+            problems.append(f"{name} of rank {rank} has {twice} twice: each counts once")
         if trace.info.num_negative:
             negative = count(trace.info.num_negative, "event")
             problems.append(f"{name} of rank {rank} has {negative} with a negative duration, counted as 0 ns")

@@ -11,10 +11,10 @@ from flask import Response, abort, request
 
 from traincope.errors import TraincopeError
 from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.sections.head import attempt, steps
+from traincope.report.sections.head import facts as head_facts
 from traincope.report.sections.reliability import is_logbook
 from traincope.report.sections.verdict import running
-from traincope.report.text.text import attempt, steps
-from traincope.report.text.text import facts as head_facts
 from traincope.units import count, duration
 from traincope.viewer.bodies import checked, refuse_foreign_bodies
 from traincope.viewer.components import absent, parameter, plain

@@ -86,7 +86,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Component:
 def article(item: Item, at: int, *, document: Mapping[str, object], links: Sequence[Component | str] = ()) -> Component:
     """A finding, the `at`-th of its verdict from 0 on, with its numbers from `document`."""
     parts: list[Component] = [
-        html.H3(f"{at + 1}. {plain(item.title.capitalize())}"),
+        html.H3(f"{at + 1}. {plain(item.kind.words.capitalize())}"),
         html.P(words(document, item.facts), className="facts"),
         html.P(plain(item.evidence, max_length=MAX_SENTENCES)),
     ]

@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from traincope.palette import colour
 from traincope.printable import short
 from traincope.report.sections.forms import Form
-from traincope.report.sections.section import Alarm, Number, Term, Words
+from traincope.report.sections.section import Alarm, Aside, Kind, Link, Number, Term, Words
 from traincope.report.sections.values import pointer, value_of, written
 
 MAX_CHARACTERS = 400
@@ -44,7 +44,11 @@ def words(document: Mapping[str, object], each: Words) -> list[Component | str]:
         case Term():
             return [html.Span(className="swatch", style={"background": colour(each.name)}), each.words or each.name]
         case Alarm():
-            return [html.Strong(each.words, className="severe")]
+            return [html.Strong(short(each.words, max_length=MAX_CHARACTERS), className="severe")]
+        case Aside():
+            return [html.Span(short(each.words, max_length=MAX_CHARACTERS), className="missing")]
+        case Kind() | Link():
+            return [each.words]
         case tuple():
             return [part for inner in each for part in words(document, inner)]
         case _:

@@ -301,6 +301,17 @@ def test_a_closed_terminal_stops_the_job_also_where_ranks_died_before_they_could
     assert faults(noted(ranks[0], failed, notes=notes))[0].kind != FaultKind.STOPPED
 
 
+@pytest.mark.parametrize("recorded", [{}, {"SIGUSR1": HANGING}], ids=["no rank recorded it", "one rank recorded it"])
+def test_a_schedulers_warning_that_no_rank_handles_stops_the_job(recorded: dict[str, str]) -> None:
+    ranks = ended(0, last_ns=150 * MS), ended(1, last_ns=150 * MS, signals=recorded)
+    job, *ends = faults(noted(*ranks, notes=(note(0, -10, first=True), note(1, -10))))
+    assert (job.kind, job.what) == (FaultKind.STOPPED, "every rank got SIGUSR1")
+    assert all(end.follows for end in ends)
+    answered = ended(1, last_ns=150 * MS, signals={"SIGTERM": HANGING})
+    first, *_ = faults(noted(ranks[0], answered, notes=(note(0, -10, first=True), note(1, -15))))
+    assert (first.kind, first.ranks) == (FaultKind.KILLED, (0,))
+
+
 def test_a_signal_to_the_launcher_stops_the_job() -> None:
     silent = [ended(number, last_ns=150 * MS) for number in (0, 1)]
     job, *_ = faults(noted(*silent, notes=(note(None, -15, first=True),)))

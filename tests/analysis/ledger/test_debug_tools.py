@@ -37,25 +37,29 @@ def built(*ranks: RankRecords, **environment: str) -> Timeline:
     return build_timeline(replace(made, info=replace(made.info, environment=environment)))
 
 
-HALF = set(range(0, STEPS, 2))
-"""Twenty of the forty counted steps."""
+SOME = {at for at in range(STEPS) if at % 8 in {2, 3}}
+"""Ten of the forty counted steps. Twenty are these or next to them."""
+SLOW = {at for at in range(STEPS) if 1 <= at % 8 <= 4}
 
 
 def test_the_cost_is_what_the_steps_with_a_tool_take_longer() -> None:
-    timeline = built(*(records(number, [30 if at in HALF else 10 for at in range(STEPS)], HALF) for number in (0, 1)))
+    timeline = built(*(records(number, [30 if at in SLOW else 10 for at in range(STEPS)], SOME) for number in (0, 1)))
     for each in debugged_ranks(timeline):
         assert (each.with_ns, each.without_ns, each.cost_ns, each.gain_ratio) == (30 * MS, 10 * MS, 10 * MS, 0.5)
     finding = found(timeline)
     assert finding is not None
     assert (finding.ranks, finding.estimated_gain_ratio, finding.confidence) == ((), 0.5, "medium")
-    assert finding.evidence == "torch's profiler is on in 20 of 40 steps, which take 30.0 ms, the others 10.0 ms"
+    assert finding.evidence == (
+        "torch's profiler is on in 10 of 40 steps: these and the steps next to them take 30.0 ms on average, the "
+        "others 10.0 ms"
+    )
     assert "schedule" in finding.advice
 
 
 def test_a_tool_without_a_cost_is_no_finding() -> None:
     """The steps with it are as long as the others that vary."""
     lengths = [10 + at % 5 for at in range(STEPS)]
-    timeline = built(records(0, lengths, HALF))
+    timeline = built(records(0, lengths, SOME))
     assert [each.cost_ns for each in debugged_ranks(timeline)] == [0.0]
     assert found(timeline) is None
 
@@ -66,14 +70,14 @@ def test_a_tool_that_is_always_on_comes_first_and_its_cost_is_unknown() -> None:
     first, *_ = analyze(timeline).verdict
     assert (first.kind, first.ranks, first.estimated_gain_ratio) == ("debugging", (), None)
     assert first.evidence == (
-        "autograd's anomaly detection is on in 40 of 40 steps: all that is measured here contains what that costs"
+        "autograd's anomaly detection is on in 40 of 40 steps: too few steps are free of that to tell what it costs"
     )
     assert first.advice.startswith("Turn off detect_anomaly()")
 
 
 def test_a_tool_of_one_rank_names_it() -> None:
     timeline = built(
-        *(records(at, [30 if at in HALF else 10 for at in range(STEPS)], HALF if at == 1 else set()) for at in (0, 1))
+        *(records(at, [30 if at in SLOW else 10 for at in range(STEPS)], SOME if at == 1 else set()) for at in (0, 1))
     )
     finding = found(timeline)
     assert finding is not None

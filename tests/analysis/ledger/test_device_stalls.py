@@ -6,7 +6,6 @@ from tests.timeline.build import Row, collective, group, rank, run, stall, step
 from traincope.analysis import DeviceStall, analyze
 from traincope.events import Flag
 from traincope.report.document.document import to_document
-from traincope.report.text.sections.waterfall import on_device
 from traincope.timeline import build_timeline
 
 ON_GPUS = {"torch": "2.13.0+cu130", "cuda": "13.0", "nccl": "2.28.3"}
@@ -58,13 +57,3 @@ def test_device_stalls_are_none_if_waits_block_the_host() -> None:
 def test_a_used_gpu_without_stalls_has_an_empty_result() -> None:
     assert stalls_of(ON_GPUS, uuid="GPU-1") == ()
     assert stalls_of(ON_GPUS) is None
-
-
-def test_device_stalls_in_the_report() -> None:
-    stalls = [
-        DeviceStall(axis="fsdp", count=4, total_ns=8_000_000, ratio=0.04),
-        DeviceStall(axis="tp", count=2, total_ns=2_000, ratio=0.01),
-    ]
-    sentence = "the GPUs' compute streams stalled for communication, per step: fsdp 2.00 ms (4.0 %), tp 500 ns (1.0 %)"
-    assert on_device(stalls, rank_steps=4, reason=None).endswith(sentence)
-    assert "no stall of the GPUs" in on_device([], rank_steps=4, reason=None)

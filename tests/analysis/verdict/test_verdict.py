@@ -100,13 +100,6 @@ def test_a_rank_that_most_waits_are_for_but_not_steadily_is_mentioned_and_not_na
     )
 
 
-def test_a_rank_that_is_likely_to_be_late_is_mentioned_with_its_chance() -> None:
-    """It is late for twelve steps, and then not for three: few blocks do not depend on each other."""
-    (finding,) = verdict(*lockstep([[90, 90], *([[50, 90]] * 12 + [[90, 90]] * 3) * 4], transfer_ns=1))
-    assert (finding.kind, finding.ranks) == ("exposed_wait", ())
-    assert "no rank is late for certain; rank 1 seems to be, with 1 chance in 512 that it is noise" in finding.evidence
-
-
 def test_few_steps_do_not_tell_whether_one_rank_is_the_cause() -> None:
     (finding,) = verdict(*lockstep([[60, 90]] * 3, transfer_ns=1))
     assert (finding.kind, finding.ranks) == ("exposed_wait", ())

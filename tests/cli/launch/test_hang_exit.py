@@ -15,14 +15,14 @@ from tests.live.processes import until
 from tests.live.recorded import rank_of, record
 from tests.score import training
 from tests.viewer.library.reading import shelf
-from tests.viewer.pages.test_hang_section import texts
+from tests.viewer.texts import texts
 from traincope.cli.launch import hang_exit
 from traincope.cli.launch.hang_exit import HangExit
 from traincope.cli.main import make_parser
 from traincope.errors import HangError
 from traincope.store.job.hang_notices import HangNotice, append_notice, read_notices
 from traincope.store.layout import AGENT_LOG
-from traincope.viewer.pages.faults import PAGE
+from traincope.viewer.pages import FAULTS
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.view import View
 
@@ -82,7 +82,7 @@ def test_a_hang_ends_the_job_and_its_culprit_is_read_in_every_place(tmp_path: Pa
     verdict = run("report", str(out)).stdout.partition("VERDICT")[2].splitlines()
     assert verdict[1].startswith(" 1. hang  rank 1, step ")
     library = shelf(out, cache=tmp_path / "cache")
-    page = PAGE.render(Asked(view=View(page="faults"), opened=library[0], library=library, theme="light"))
+    page = FAULTS.render(Asked(view=View(page="faults"), opened=library[0], library=library, theme="light"))
     assert document["hangs"][0]["evidence"] in texts(page[0])
 
 

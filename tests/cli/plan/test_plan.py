@@ -53,6 +53,15 @@ def test_a_budget_has_states_flops_years_and_days(capsys: pytest.CaptureFixture[
     assert "65.1 days at 40.0 % MFU" in shown
 
 
+def test_a_budget_of_experts_has_the_flops_of_those_that_a_token_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Mixtral 8x7B: 46.7 B parameters, of which a token uses 12.9 B (arXiv:2401.04088, section 2.1)."""
+    words = shlex.split("plan budget --model mixtral-8x7b --tokens 1e12")
+    answer = json.loads(outcome(capsys, *words, "--format", "json"))
+    assert (answer["parameters"] / 1e9, answer["active_parameters"] / 1e9) == pytest.approx((46.7, 12.9), rel=5e-3)
+    assert answer["flops"] == 6 * answer["active_parameters"] * 1e12
+    assert "parameters that a token uses" in outcome(capsys, *words)
+
+
 def test_a_budget_by_a_models_name_counts_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(outcome(capsys, "plan", "budget", "--model", "gpt3-175b", "--no-master", "--format", "json"))
     assert answer["parameters"] == 96 * 12 * 12288**2 + 51200 * 12288

@@ -5,7 +5,7 @@ import pytest
 from traincope.analysis import Fault, FaultKind, Goodput
 from traincope.figures.run.faults import fault_timeline
 from traincope.figures.run.goodput import goodput_bars
-from traincope.figures.steps.hardware import hardware_events, hardware_over_time
+from traincope.figures.steps.hardware import hardware_over_time
 from traincope.palette import GREY, SEVERE, colour
 from traincope.store import Attempt
 
@@ -89,7 +89,7 @@ FAULTS = (
 
 
 def test_faults_are_red_and_markers_grey_in_one_row_per_kind() -> None:
-    figure = fault_timeline(FAULTS, began_ns=100 * S, end_ns=200 * S)
+    figure = fault_timeline(FAULTS, 100 * S, 200 * S)
     assert list(figure.layout.yaxis.ticktext) == ["checkpoint", "exception", "killed"]
     spans, marks, follower, fault = figure.data
     assert (list(spans.base), list(spans.x), list(spans.y)) == ([10.0], [2.0], [0])
@@ -103,7 +103,7 @@ def test_faults_are_red_and_markers_grey_in_one_row_per_kind() -> None:
 def test_many_events_do_not_hide_a_fault() -> None:
     flood = [Fault(kind=FaultKind.EVENT, at_ns=at * S, what="e") for at in range(3_000)]
     late = Fault(kind=FaultKind.SPIKE, at_ns=9_000 * S, what="loss")
-    figure = fault_timeline([*flood, late], began_ns=0, end_ns=9_000 * S)
+    figure = fault_timeline([*flood, late], 0, 9_000 * S)
     by_name = {trace.name: len(trace.x) for trace in figure.data}
     assert by_name == {"event": 1_999, "fault": 1}
 
@@ -113,8 +113,7 @@ def test_driver_events_have_one_row_per_rank() -> None:
         Fault(kind=FaultKind.THROTTLED, at_ns=20 * S, ranks=(5,), what="heat", lasted_ns=3 * S),
         Fault(kind=FaultKind.XID, at_ns=30 * S, ranks=(2,), what="XID 79"),
     )
-    assert hardware_events((*FAULTS, *words)) == words
-    figure = hardware_over_time(words, began_ns=10 * S, end_ns=60 * S)
+    figure = hardware_over_time(words, 10 * S, 60 * S)
     assert list(figure.layout.yaxis.ticktext) == ["rank 2", "rank 5"]
     spans, faults = figure.data
     assert (list(spans.y), list(spans.base), list(spans.x)) == ([1], [10.0], [3.0])

@@ -199,3 +199,12 @@ def test_time_that_no_operation_covers_has_the_advice_of_a_table(tmp_path: Path)
     (finding,) = (each for each in analyze(open_run(tmp_path / "run")).verdict if each.kind == "unattributed")
     assert "between the operations of the table" in finding.evidence
     assert "traincope.span" not in finding.advice
+
+
+def test_operations_of_unknown_types_are_no_circle_and_no_gap(tmp_path: Path) -> None:
+    job = Job(replicas=2, stages=1, microbatches=2, steps=range(4))
+    rows = [row | {"optype": "attention"} for row in table(job) if "compute" in str(row["optype"])]
+    import_table(write_csv(tmp_path / "table.csv", rows), tmp_path / "run")
+    evidence = {each.kind: each.evidence for each in analyze(open_run(tmp_path / "run")).verdict}
+    assert "100.0 % of step time is between the operations of known types of the table" in evidence["unattributed"]
+    assert "no operation of the table has a known type, so nothing can be replayed" in evidence["slowdown"]

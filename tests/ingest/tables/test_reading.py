@@ -41,6 +41,14 @@ def test_csv_has_times_in_ns_and_no_microbatch_for_messages(tmp_path: Path) -> N
     }
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_and_large_letters_are_the_same_table(separator: str, tmp_path: Path) -> None:
+    plain, other = write_csv(tmp_path / "plain.csv", table(JOB)), tmp_path / "other.csv"
+    head, _, rows = plain.read_text().replace(",", separator).partition("\n")
+    other.write_text(f"{head.upper()}\n{rows}")
+    assert columns(other) == columns(plain)
+
+
 def test_both_sets_of_names_and_both_formats_are_the_same_table(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = table(JOB)
@@ -101,7 +109,8 @@ def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("empty.csv", b"", "has no column dp_rank"),
+        ("empty.csv", b"", "is empty, so there is nothing to import"),
+        ("other.csv", b"date,cause,count\n", "is neither a table of operations nor a logbook"),
         ("head.csv", b"dp_rank,stage,rank,step,optype,start,duration,microbatch\n", "contains no row"),
         ("short.csv", b"dp_rank,stage,rank,step,optype,start,duration,microbatch\n0,0,0\n", "row 1 .* has 3 fields"),
         ("binary.csv", b"\xff\xfe\x00", "cannot be read as CSV"),

@@ -12,7 +12,7 @@ from traincope.plan.check.readers.megatron import read_megatron
 from traincope.plan.check.readers.torchtitan import python_tables, read_torchtitan
 from traincope.plan.check.registry import unjudged
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout, Overlap, Place
+from traincope.plan.layout.layout import ULYSSES, Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 
@@ -399,6 +399,8 @@ def open_rules(plan: TrainingPlan) -> dict[str, str]:
         ("--optimizer muon", "the optimizer muon"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", "of some layers"),
         ("--num-distributed-optimizer-instances 2", "several instances"),
+        ("--deepspeed --deepspeed_config ds.json", "ZeRO as DeepSpeed's configuration says"),
+        ("--deepspeed --zero-stage 1 --cpu-optimizer", "optimizer states that are offloaded"),
     ],
 )
 def test_a_setting_without_a_formula_leaves_memory_and_speed_open(argument: str, what: str) -> None:
@@ -438,6 +440,7 @@ def deepspeed(table: Mapping[str, object], gpus: int = 8) -> TrainingPlan:
     [
         ({"bf16": {"enabled": False}}, "fp32"),
         ({"optimizer": {"type": "OneBitAdam"}}, "the optimizer OneBitAdam"),
+        ({"pipeline": {"stages": 4}}, "a pipeline"),
     ],
 )
 def test_what_deepspeed_moves_or_shrinks_is_not_judged_by_formula(table: dict[str, object], what: str) -> None:
@@ -493,6 +496,28 @@ def titan(parallelism: Mapping[str, object], **tables: Mapping[str, object]) -> 
     return read_torchtitan("t.toml", given, shape=None, gpus=64)
 
 
+def test_megatron_deepspeed_gives_zeros_stage_and_ulysses() -> None:
+    """microsoft/Megatron-DeepSpeed's arguments."""
+    layout = megatron("--deepspeed --zero-stage 3 --ds-sequence-parallel-size 2 --tensor-model-parallel-size 2").layout
+    assert layout is not None
+    assert (layout.zero, layout.cp, layout.cp_method, layout.dp) == (3, 2, ULYSSES, 2)
+    assert megatron("--deepspeed-activation-checkpointing").recompute is Recompute.FULL
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"training": {"tensor_parallel_degree": 8}, "experimental": {"pipeline_parallel_degree": 2}},
+        {"training": {"data_parallel_degree": 4, "tensor_parallel_degree": 8, "pipeline_parallel_degree": 2}},
+    ],
+)
+def test_torchtitans_older_places_of_degrees_are_read(tables: dict[str, dict[str, object]]) -> None:
+    given = {"job": {}, **tables, "training": {"batch_size": 2, "seq_len": 8192, **tables["training"]}}
+    plan = read_torchtitan("t.toml", given, shape=None, gpus=64)
+    assert plan.layout is not None
+    assert (plan.tp, plan.pp, plan.layout.dp) == (8, 2, 4)
+
+
 def test_the_flavor_of_torchtitan_is_the_model() -> None:
     model = {"name": "llama3", "flavor": "70B"}
     assert titan({}, model=model).shape == replace(PRESETS["llama3-70b"], sequence=8192)
@@ -541,6 +566,7 @@ def test_a_schedule_without_a_formula_for_its_microbatches_leaves_the_layout_ope
         ({"training": {"dtype": "bfloat16"}}, "bfloat16 without wide weights"),
         ({"model": {"converters": ["float8"]}}, "float8"),
         ({"optimizer": {"name": "Muon"}}, "the optimizer Muon"),
+        ({"float8": {"enable_float8_linear": True}}, "products in float8"),
     ],
 )
 def test_what_torchtitan_moves_or_shrinks_is_not_judged_by_formula(

@@ -17,8 +17,9 @@ from traincope.analysis import analyze
 from traincope.events import OPEN, Flag, Kind, Phase
 from traincope.record.session.steps import NO_OPTIMIZER_AFTER
 from traincope.report.document.document import to_document
-from traincope.report.text.sections.recording import lines
-from traincope.report.text.text import facts
+from traincope.report.sections.head import facts
+from traincope.report.sections.recording import recording
+from traincope.report.sections.values import sentences
 from traincope.store import read_run
 from traincope.timeline import open_run
 
@@ -484,10 +485,9 @@ def test_without_a_sign_of_an_update_backward_calls_count_after_a_while_and_say_
         assert recorded_steps(tmp_path / way) == [(number, counted) for number in range(5)]
         assert backwards(tmp_path / way) == [NO_OPTIMIZER_AFTER, 1, 1, 1, 1]
     assert recorded_steps(tmp_path / "few") == [(0, counted)]
-    analysis = analyze(open_run(tmp_path / "module"))
-    report = to_document(analysis)
+    report = to_document(analyze(open_run(tmp_path / "module")))
     assert "4 steps, true number unknown" in ", ".join(facts(report))
-    assert any("the number of steps is unknown" in line.plain for line in lines(report, analysis))
+    assert any("the number of steps is unknown" in line for line in sentences(report, recording(report)))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

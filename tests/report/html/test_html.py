@@ -19,7 +19,12 @@ from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
-from traincope.report.html.source import Source
+from traincope.report.html.values import number_markup
+from traincope.report.schema import Document
+from traincope.report.sections import section as data
+from traincope.report.sections.forms import Form
+from traincope.report.sections.section import Number, number
+from traincope.report.sections.source import Source
 from traincope.report.sections.verdict import EVIDENCE
 
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
@@ -79,8 +84,9 @@ def test_the_report_loads_nothing() -> None:
 def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
-        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "slowdown"),
+        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks", "slowdown"),
         *(
+            "hangs",
             "faults",
             "memory",
             "hardware",
@@ -125,12 +131,16 @@ def test_comparisons_across_hosts_show_the_clock_bound() -> None:
     assert sentence in sections(source_of(apart(analysis())))["communication"].html
 
 
+def shown(document: Document, *path: str | int, form: Form, per: data.Path | None = None) -> str:
+    return number_markup(document, number(*path, form=form, per=per))
+
+
 def test_a_number_carries_its_pointer_and_form() -> None:
-    source = source_of(analysis())
-    assert source.number("ledger", "waterfall", "forward", form="share") == (
+    document = to_document(analysis())
+    assert shown(document, "ledger", "waterfall", "forward", form="share") == (
         '<data value="0.275" data-at="/ledger/waterfall/forward" data-as="share">27.5 %</data>'
     )
-    per_step = source.number("ledger", "terms", "forward", form="milliseconds", per=("ledger", "rank_steps"))
+    per_step = shown(document, "ledger", "terms", "forward", form="milliseconds", per=("ledger", "rank_steps"))
     assert per_step == (
         '<data value="27500000.0" data-at="/ledger/terms/forward" data-per="/ledger/rank_steps" '
         'data-as="milliseconds">27.50</data>'
@@ -138,47 +148,48 @@ def test_a_number_carries_its_pointer_and_form() -> None:
 
 
 def test_a_missing_value_is_a_dash() -> None:
-    source = source_of(analysis())
+    document = to_document(analysis())
     dash = '<span class="missing">-</span>'
-    assert source.number("utilization", "mfu", form="share") == dash
-    assert source.number("ledger", "terms", "launch_gap", form="milliseconds", per=("ledger", "rank_steps")) == dash
-    assert source.number("goodput", "elapsed_ns", form="duration") == dash
+    assert shown(document, "utilization", "mfu", form="share") == dash
+    per_step = shown(document, "ledger", "terms", "launch_gap", form="milliseconds", per=("ledger", "rank_steps"))
+    assert per_step == dash
+    assert shown(document, "goodput", "elapsed_ns", form="duration") == dash
 
 
 def test_a_sum_lists_its_parts() -> None:
     """Rank 0: 75 + 120 ms of 300."""
     path = ("ledger", "ranks", 0, "terms")
-    markup = source_of(analysis()).total(
-        [(*path, "forward"), (*path, "backward")], form="share", per=("ledger", "ranks", 0, "wall_ns")
-    )
+    both = Number(((*path, "forward"), (*path, "backward")), "share", ("ledger", "ranks", 0, "wall_ns"))
+    markup = number_markup(to_document(analysis()), both)
     assert 'data-at="/ledger/ranks/0/terms/forward /ledger/ranks/0/terms/backward"' in markup
     assert markup.endswith(">65.0 %</data>")
 
 
 def test_a_name_with_slash_or_space_is_one_pointer_key() -> None:
-    result = source_of(analysis())
-    result.document["comm"][0]["count"] = 7  # type: ignore[index]
-    document = {**result.document, "odd ~/ key": {"x": 3}}
-    odd = Source(analysis=result.analysis, document=document)  # type: ignore[arg-type]
-    assert 'data-at="/odd%20~0~1%20key/x"' in odd.number("odd ~/ key", "x", form="count")
+    odd = {**to_document(analysis()), "odd ~/ key": {"x": 3}}
+    markup = shown(odd, "odd ~/ key", "x", form="count")  # type: ignore[arg-type]
+    assert 'data-at="/odd%20~0~1%20key/x"' in markup
 
 
 def test_every_section_without_evidence_says_what_is_missing() -> None:
     missing = {name: section.missing for name, section in sections(source_of(without_steps())).items()}
     assert missing == {
         "verdict": None,
-        "ledger": "No complete step was recorded.",
+        "ledger": "Unknown: no complete step was recorded.",
         "communication": "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that "
         "were on.",
         "critical-path": "Unknown: no step was completed by all ranks.",
         "pipeline": "No step of the whole pipeline was recorded: a stage has no recorded actions, or no step was "
         "completed.",
         "ranks": "No complete step was recorded, so ranks cannot be compared.",
+        "sampled-stacks": "No window of sampled Python stacks was requested. `traincope profile RUN --stacks RANK "
+        "RANK` requests one.",
         "slowdown": "The run was not imported from a table of operations.",
+        "hangs": "No rank hangs, and no collective mismatches, as far as the records show.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",
         "memory": "No memory was recorded: the memory probe was off, or no step was completed.",
-        "hardware": "No throttling, GPU error or lost GPU was reported by an NVIDIA driver.",
-        "energy": "Unknown: a part of a run has no energy.",
+        "hardware": None,
+        "energy": "The energy is unknown: a part of a run has no energy.",
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",

@@ -7,7 +7,7 @@ import pytest
 
 from tests.summaries.test_summaries import RANKS, write_job
 from tests.viewer.library.reading import Here
-from tests.viewer.pages.test_hang_section import texts
+from tests.viewer.texts import texts
 from traincope.analysis import Analysis
 from traincope.errors import DataError
 from traincope.report.document.job_summary import SummaryDocument

@@ -15,7 +15,7 @@ from traincope.report.html.section import on_page
 from traincope.report.sections.kernels import kernels
 from traincope.report.sections.source import Source
 from traincope.timeline import open_run
-from traincope.viewer.pages.hardware import PAGE
+from traincope.viewer.pages import HARDWARE
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.view import View
 
@@ -42,7 +42,9 @@ def run(tmp_path: Path) -> Path:
 def test_the_page_has_rooflines_queues_and_chains(run: Path, tmp_path: Path) -> None:
     library = shelf(run, cache=tmp_path / "cache")
     asked = Asked(view=View(page="hardware"), opened=library[0], library=library, theme="light")
-    texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
+    texts = [
+        child.children for part in HARDWARE.render(asked) for child in part._traverse() if hasattr(child, "children")
+    ]
     assert [cell for cell in CELLS if cell not in texts] == []
 
 

@@ -28,7 +28,7 @@ def test_terms_that_no_probe_measures_are_named_below_the_numbers(tmp_path: Path
     named = [row[1] for row in table.rows]
     assert len(named) > 5
     assert all(any(text == cause for text in texts) for cause in named)
-    assert "not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap, kernel_wait" in texts
+    assert ["not measured, so part of unattributed: exposed_memory, compile, sync, launch_gap, kernel_wait"] in texts
 
 
 def test_a_run_in_windows_says_how_many_steps_its_terms_are_from(
@@ -46,4 +46,4 @@ def test_a_run_in_windows_says_how_many_steps_its_terms_are_from(
     asked = Asked(view=View(page="ledger"), opened=library[0], library=library, theme="light")
     texts = [child.children for part in PAGE.render(asked) for child in part._traverse() if hasattr(child, "children")]
     (steps,) = (text for text in texts if isinstance(text, str) and text.endswith(f" of {16 * BLOCK_STEPS - 1} steps"))
-    assert 0 < int(steps.removeprefix("mean of 1 rank and ").split()[0]) < 8 * BLOCK_STEPS
+    assert 0 < int(steps.partition(" over 1 rank and ")[2].split()[0]) < 8 * BLOCK_STEPS

@@ -9,7 +9,7 @@ import pytest
 
 import traincope
 from tests.viewer.library.reading import shelf
-from tests.viewer.pages.test_hang_section import texts
+from tests.viewer.texts import texts
 from traincope.cli.main import main
 from traincope.events import Phase
 from traincope.viewer.library.library import Library

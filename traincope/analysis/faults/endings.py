@@ -129,8 +129,10 @@ def _is_shared(end: Fault, first: Fault) -> bool:
     return same and bool(first.traceback) and by_itself and abs(end.at_ns - first.at_ns) <= SHARED_NS
 
 
-HUNG_UP = f"was killed (signal {signal.SIGHUP.value})"
-"""A launcher passes this signal on, and sends it for no other reason: its terminal was closed."""
+NOTED_SIGNALS = {
+    f"was killed (signal {number.value})": number.name for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+}
+"""Words of a launcher for an end by a stop signal that it never sends by itself -> name of the signal."""
 
 
 def is_external_signal(end: Fault) -> bool:
@@ -461,17 +463,20 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
             name = _signal_name(-note.exit_code)
             began_ns = min((end.at_ns for end in ends), default=note.at_wall_ns)
             return Fault(kind=FaultKind.STOPPED, at_ns=min(note.at_wall_ns, began_ns), what=f"the launcher got {name}")
-    signalled = [end for end in ends if is_external_signal(end) or end.what.startswith(HUNG_UP)]
+    names = [(end, stop) for end in ends if (stop := _stop_signal(end)) is not None]
+    signalled = [end for end, _ in names]
     reached = {rank for end in signalled for rank in end.ranks}
     if not reached or not {rank.rank for rank in timeline.ranks} <= reached:
         return None
+    noted = {stop for end, stop in names if not is_external_signal(end)}
+    if noted - {signal.SIGHUP.name} and len({stop for _, stop in names}) > 1:
+        return None  # a launcher answers such a signal to one rank by SIGTERM to the others
     began_ns = min(end.at_ns for end in signalled)
     if any(_failed_before(end, began_ns) for end in ends) or _answered_by_launcher(timeline, signalled):
         return None
     if all(map(is_terminated, signalled)) and unrecorded(timeline, ends):
         return None
-    named = (end.handler or end.what.partition(" ")[0] for end in signalled if is_external_signal(end))
-    name = next(named, signal.SIGHUP.name)
+    name = next((stop for end, stop in names if is_external_signal(end)), names[0][1])
     closed = "its terminal was closed, or " if name == signal.SIGHUP.name else ""
     return Fault(
         kind=FaultKind.STOPPED,
@@ -479,6 +484,13 @@ def _stopped_job(timeline: Timeline, ends: list[Fault]) -> Fault | None:
         what=f"every rank got {name}",
         evidence=f"no rank had ended before: {closed}a scheduler, a time limit or a user stopped it",
     )
+
+
+def _stop_signal(end: Fault) -> str | None:
+    """Name of the signal that stopped a rank from outside, by its own record or by its launcher's; None for others."""
+    if is_external_signal(end):
+        return end.handler or end.what.partition(" ")[0]
+    return next((name for words, name in NOTED_SIGNALS.items() if end.what.startswith(words)), None)
 
 
 def _answered_by_launcher(timeline: Timeline, signalled: Sequence[Fault]) -> bool:

@@ -93,6 +93,18 @@ MARKS = frozenset(
     }
 )
 """Marks are not faults. They are in the stream as context for the faults."""
+OF_HARDWARE = frozenset(
+    {
+        FaultKind.THROTTLED,
+        FaultKind.POWER_CAPPED,
+        FaultKind.ECC_ERROR,
+        FaultKind.ECC_CORRECTED,
+        FaultKind.ROWS_REMAPPED,
+        FaultKind.XID,
+        FaultKind.GPU_LOST,
+    }
+)
+"""Kinds that the driver of a GPU reports."""
 ENDS = frozenset(
     {
         FaultKind.EXCEPTION,

@@ -142,7 +142,11 @@ KERNELS = (
 )
 
 OPERATORS = (
-    Rule("c10d", Family.COMMUNICATION, ("c10d", "record_param_comms", "gloo:", "nccl:", "mpi:", "ucc:")),
+    Rule(
+        "c10d",
+        Family.COMMUNICATION,
+        ("c10d", "record_param_comms", "gloo:", "nccl:", "mpi:", "ucc:", "torch_ccl", "oneccl"),
+    ),
     Rule("framework", Family.HOST, ("autograd::", "backward0", "backward1", "functionbackward$", "fsdp::")),
     Rule(ATTENTION, Family.COMPUTE, ("attention",)),
     Rule("optimizer", Family.COMPUTE, ("optimizer.", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_")),

@@ -13,7 +13,7 @@ import numpy as np
 from traincope.analysis.efficiency.work import ENOUGH_COVERAGE
 from traincope.arrays import Bools, Ints
 from traincope.timeline.device.traced import TracedGpu
-from traincope.timeline.device.works import NO_CALL, compute_stream
+from traincope.timeline.device.works import NO_CALL, compute_stream, traces_host
 from traincope.timeline.intervals.union import Union
 from traincope.units import share
 
@@ -94,10 +94,15 @@ def _of_stream(
             for step, waited, empty, span in in_steps
             if span
         ),
-        reason=None
-        if known
-        else f"the trace lacks the launches of {share(float(unlaunched.mean()))} of the stream's works; "
-        "trace the host too (ProfilerActivity.CPU), from before the first step on",
+        reason=None if known else _why_unknown(gpu, float(unlaunched.mean())),
+    )
+
+
+def _why_unknown(gpu: TracedGpu, unlaunched_ratio: float) -> str:
+    also_host = "" if traces_host(gpu.trace) else " the host too (ProfilerActivity.CPU),"
+    return (
+        f"the trace lacks the launches of {share(unlaunched_ratio)} of the stream's works; "
+        f"trace{also_host} from before the first step on"
     )
 
 

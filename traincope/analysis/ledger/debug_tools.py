@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median, quantiles
 
 import numpy as np
 
+from traincope.arrays import Floats
 from traincope.events import DEBUG_TOOL, DebugTool
 from traincope.store import RankRecords
 from traincope.store.segments.segments import recorder_events
@@ -13,6 +13,8 @@ from traincope.timeline import RankTimeline, Timeline
 
 MIN_STEPS = 4
 """Fewest steps with a tool, and fewest without, that are compared."""
+STANDARD_ERRORS = 3.0
+"""Difference of the means, in its standard errors, from which steps are longer. Ours."""
 BY_ENVIRONMENT = {
     "CUDA_LAUNCH_BLOCKING": "1",
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
@@ -36,12 +38,12 @@ class Debugged:
     of: int
     """All steps."""
     with_ns: float
-    """Median length of a step with a tool."""
+    """Mean length of a step with a tool, or next to one: a tool starts and writes what it saw between steps."""
     without_ns: float | None
-    """The same without; None if too few are."""
+    """Mean length of the others; None if too few are left."""
     cost_ns: float | None
-    """Time that the tools cost per step, mean over all steps: 0 if the steps with them are not clearly longer; None if
-    too few steps are without.
+    """Time that the tools cost per step, mean over all steps: 0 if `with_ns` is not clearly longer; None if too few
+    steps are without.
     """
     gain_ratio: float | None
     """The same as a share of step time."""
@@ -70,27 +72,34 @@ def _variables(timeline: Timeline) -> Iterator[str]:
 
 def _debugged(rank: RankTimeline, records: RankRecords, variables: tuple[str, ...]) -> Debugged | None:
     steps = rank.steps[1:]
-    lengths_ns = [float(step.length_ns) for step in steps]
-    on_ns = [ns for ns, step in zip(lengths_ns, steps, strict=True) if step.debugged or variables]
-    off_ns = [ns for ns, step in zip(lengths_ns, steps, strict=True) if not (step.debugged or variables)]
-    if len(on_ns) < MIN_STEPS:
+    lengths_ns = np.array([step.length_ns for step in steps], dtype=np.float64)
+    on = np.array([step.debugged or bool(variables) for step in steps], dtype=bool)
+    if int(on.sum()) < MIN_STEPS:
         return None
-    with_ns, comparable = median(on_ns), len(off_ns) >= MIN_STEPS
-    without_ns = median(off_ns) if comparable else None
-    cost_ns = None
-    if without_ns is not None:
-        is_longer = with_ns > quantiles(off_ns)[-1]  # longer than three quarters of them
-        cost_ns = (with_ns - without_ns) * len(on_ns) / len(steps) if is_longer else 0.0
+    beside = on.copy()
+    beside[1:] |= on[:-1]
+    beside[:-1] |= on[1:]
+    with_ns, without_ns = lengths_ns[beside], lengths_ns[~beside]
+    comparable = len(without_ns) >= MIN_STEPS
+    longer_ns = float(with_ns.mean() - without_ns.mean()) if comparable else 0.0
+    if comparable and longer_ns < STANDARD_ERRORS * np.hypot(_error(with_ns), _error(without_ns)):
+        longer_ns = 0.0
+    cost_ns = longer_ns * len(with_ns) / len(steps)
     return Debugged(
         rank=rank.rank,
         tools=(*_tools(rank, records), *variables),
-        steps=len(on_ns),
+        steps=int(on.sum()),
         of=len(steps),
-        with_ns=with_ns,
-        without_ns=without_ns,
-        cost_ns=cost_ns,
-        gain_ratio=None if cost_ns is None else cost_ns * len(steps) / sum(lengths_ns),
+        with_ns=float(with_ns.mean()),
+        without_ns=float(without_ns.mean()) if comparable else None,
+        cost_ns=cost_ns if comparable else None,
+        gain_ratio=cost_ns / float(lengths_ns.mean()) if comparable else None,
     )
+
+
+def _error(values: Floats) -> float:
+    """Standard error of the mean."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _tools(rank: RankTimeline, records: RankRecords) -> Iterator[str]:

@@ -6,12 +6,10 @@ Second, its peers wait while it does not. Over all steps, the excess and the dif
 MATERIAL: own work that no rank waits for delays nothing, and a wait without longer work is not the rank's.
 
 The work of equal ranks is exchangeable: whatever its distribution, the chance that one of them exceeds the median of
-its peers is at most one half, and the chance that it exceeds all of them is at most 1 / ranks. So the blocks of a
-healthy rank are throws of a coin, fair or not, and the largest lead that throws against it gain in any stretch of
-blocks has a known distribution: that of a random walk reflected at zero (Lindley's recursion). A rank is late if its
-lead is so large that a healthy run has such a rank, in any term, with a chance of at most MAX_CHANCE. Fewer blocks show
-that it is the latest of all; that it exceeds the median shows several late ranks. The stretch need not begin with the
-run: a rank may become slow.
+its peers is at most one half. So the blocks of a healthy rank are throws of a coin, and the largest lead that throws
+against it gain in any stretch of blocks has a known distribution: that of a random walk reflected at zero (Lindley's
+recursion). A rank is late if its lead is so large that a healthy run has such a rank, in any term, with a chance of at
+most MAX_CHANCE. The stretch need not begin with the run: a rank may become slow.
 
 Blocks must not depend on each other. They last twice the autocorrelation time of the noise in the rank's excess. A
 throw is a sign, so the noise counts by its signs. A lasting change, and a steady growth, are no noise and are removed
@@ -19,9 +17,11 @@ before. So noise that comes in long bursts leaves few blocks, and no rank is nam
 depend on each other. Then blocks have MIN_STEPS_PER_BLOCK steps, or last BLOCK_NS if that is shorter: a machine favours
 one process over another for such times.
 
-In steps that are too few for that, one case is clear: work that no batch changes, the optimizer's, takes twice the
-peers' time or more in every block, and is most of the lateness. Whether another kind of evidence agrees, the caller
-judges.
+Where the blocks do not suffice, the latest rank has a chance: that a healthy run has a rank with its lead over the
+median of its peers, or over all of them, which one of n ranks has with a chance of at most 1 / n per block. Then blocks
+have no fewer steps than in few steps: in short runs, bursts of noise look shorter than they are. In few steps one case
+is clear: work that no batch changes, the optimizer's, takes twice the peers' time or more in every block, and is most
+of the lateness. Whether another kind of evidence agrees, the caller judges.
 
 Several ranks can be late. They are set aside, and the others are compared among themselves, until none is late. The
 ranks that remain are the reference, so they are at least half: where all ranks differ, a few fast ones are no measure.
@@ -30,7 +30,7 @@ ranks that remain are the reference, so they are at least half: where all ranks 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, log
+from math import ceil, log2
 
 import numpy as np
 
@@ -145,13 +145,15 @@ def latest_so_far(peers: Peers) -> tuple[Late, float] | None:
     late_ns = _lateness(peers, compared.measures[""])
     row = int(np.argmax(late_ns))
     excess_ns = compared.excess_ns("", at=row)
-    length = _shortest_block(excess_ns, peers.wall_ns)
+    length = max(_shortest_block(excess_ns, peers.wall_ns), _steps_of_few(peers.wall_ns))
     if late_ns[row] < peers.material_ns or len(peers.wall_ns) < length:
         return None
-    chances = [
-        chance_of_lead(len(against), lead, chance) if (lead := _largest_lead(against)[0]) else 1.0
-        for chance, against in compared.against("", at=row, length=length)
-    ]
+    heads = {False: FAIR, True: 1 / len(late_ns)} if len(late_ns) > 2 else {False: FAIR}
+    leads = {
+        over_all: _largest_lead(compared.against("", at=row, length=length, over_all=over_all))[0] for over_all in heads
+    }
+    blocks = len(peers.wall_ns) // length
+    chance = min(chance_of_lead(blocks, leads[way], head) if leads[way] else 1.0 for way, head in heads.items())
     late = Late(
         row=row,
         terms=(),
@@ -160,7 +162,7 @@ def latest_so_far(peers: Peers) -> tuple[Late, float] | None:
         stretch=(0, len(peers.wall_ns)),
         peers=tuple(other for other in range(len(late_ns)) if other != row),
     )
-    return late, min(peers.num_tests * len(chances) * min(chances), 1.0)
+    return late, min(peers.num_tests * len(heads) * chance, 1.0)
 
 
 def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
@@ -190,19 +192,22 @@ def late_by_fixed_work(peers: Peers, *, at: int) -> Late | None:
 
 def steps_needed(wall_ns: Floats, *, num_tests: int) -> int:
     """Return the fewest steps of such times after which a rank can be called late."""
-    needed = _blocks_needed(num_tests, FAIR)
+    needed = _blocks_needed(num_tests)
     return min(needed * _independent_steps(wall_ns, needed), max(needed, FEW_STEPS))
 
 
-def _blocks_needed(num_tests: int, head: float) -> int:
-    """Return the fewest throws of a coin that are all heads with a small enough chance. `head`: chance of one head."""
-    return ceil(log(num_tests / MAX_CHANCE) / -log(head))
+def _blocks_needed(num_tests: int) -> int:
+    """Return the fewest throws of a coin that are all heads with a small enough chance."""
+    return ceil(log2(num_tests / MAX_CHANCE))
 
 
 def _independent_steps(wall_ns: Floats, steps: int) -> int:
     """Return the smallest number of steps in a block of a run of `steps`, if they do not depend on each other."""
-    if steps >= FEW_STEPS:
-        return ceil(steps / MAX_BLOCKS)
+    return ceil(steps / MAX_BLOCKS) if steps >= FEW_STEPS else _steps_of_few(wall_ns)
+
+
+def _steps_of_few(wall_ns: Floats) -> int:
+    """Return the number of steps in a block of few steps."""
     return min(MIN_STEPS_PER_BLOCK, ceil(BLOCK_NS / max(float(np.median(wall_ns)), 1.0)))
 
 
@@ -234,8 +239,6 @@ class _Compared:
         self.measures = {**peers.work, "": peers.own_ns}
         """Term -> ns of each rank in each step; the empty name is the sum of all."""
         self._ordered: dict[tuple[str, int, bool], tuple[Floats, Floats]] = {}
-        self.chances = tuple(dict.fromkeys((FAIR, 1 / len(peers.waits_ns))))
-        """Chances that a healthy rank exceeds the median of its peers, and all of them: of two ranks, both are one."""
 
     def excess_ns(self, measure: str, *, at: int, length: int = 1, over_all: bool = False) -> Floats:
         """Return a rank's mean excess over the median of the others, or over all of them, in blocks of this length.
@@ -251,11 +254,11 @@ class _Compared:
         excess_ns: Floats = own_ns - _without_own(own_ns, *self._ordered[measure, length, over_all])
         return excess_ns
 
-    def against(self, measure: str, *, at: int, length: int) -> Iterator[tuple[float, Bools]]:
-        """Yield the largest chance that a block speaks against a healthy rank, and the blocks against this rank."""
+    def against(self, measure: str, *, at: int, length: int, over_all: bool = False) -> Bools:
+        """Return which blocks speak against a rank."""
         margins_ns = MARGIN * _block_means(self.peers.wall_ns[len(self.peers.wall_ns) % length :], length)
-        for chance in self.chances:
-            yield chance, self.excess_ns(measure, at=at, length=length, over_all=chance < FAIR) > margins_ns
+        speaks: Bools = self.excess_ns(measure, at=at, length=length, over_all=over_all) > margins_ns
+        return speaks
 
 
 def _evidence(compared: _Compared, *, at: int) -> Late | None:
@@ -297,17 +300,16 @@ class _Stretch:
 
 def _clearest_stretch(compared: _Compared, measure: str, *, at: int, num_tests: int) -> _Stretch | None:
     """Return the stretch of the clearest lead, in blocks of any length; None if no lead is large enough."""
-    num_tests *= len(compared.chances)
     lengths = list(_block_lengths(compared, measure, at=at, num_tests=num_tests))
     found = []
     for length in lengths:
         skipped = len(compared.peers.wall_ns) % length
-        for chance, against in compared.against(measure, at=at, length=length):
-            lead, first, end = _largest_lead(against)
-            needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths), chance)
-            if needed is not None and lead >= needed:
-                positions = (skipped + first * length if first else 0, skipped + end * length)
-                found.append(_Stretch(positions=positions, clearness=lead / needed))
+        against = compared.against(measure, at=at, length=length)
+        lead, first, end = _largest_lead(against)
+        needed = lead_needed(len(against), MAX_CHANCE / num_tests / len(lengths))
+        if needed is not None and lead >= needed:
+            positions = (skipped + first * length if first else 0, skipped + end * length)
+            found.append(_Stretch(positions=positions, clearness=lead / needed))
     return max(found, key=lambda stretch: stretch.clearness, default=None)
 
 
@@ -346,7 +348,7 @@ def _block_lengths(compared: _Compared, measure: str, *, at: int, num_tests: int
     wall_ns = compared.peers.wall_ns
     if len(wall_ns) < steps_needed(wall_ns, num_tests=num_tests):
         return
-    needed = _blocks_needed(num_tests, min(compared.chances))
+    needed = _blocks_needed(num_tests)
     shortest = _shortest_block(compared.excess_ns(measure, at=at), wall_ns)
     yield from (shortest * scale for scale in SCALES if len(wall_ns) // (shortest * scale) >= needed)
 
@@ -392,17 +394,14 @@ def _largest_lead(against: Bools) -> tuple[int, int, int]:
 
 
 @cache
-def lead_needed(count: int, max_chance: float, head: float = FAIR) -> int | None:
-    """Return the smallest lead that `count` throws of a coin gain with at most this chance; None if there is none.
-
-    `head`: chance of a head in one throw.
-    """
-    if chance_of_lead(count, count, head) > max_chance:
+def lead_needed(count: int, max_chance: float) -> int | None:
+    """Return the smallest lead that `count` throws of a coin gain with at most this chance; None if there is none."""
+    if chance_of_lead(count, count) > max_chance:
         return None
     low, high = 1, count
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if chance_of_lead(count, middle, head) <= max_chance else (middle + 1, high)
+        low, high = (low, middle) if chance_of_lead(count, middle) <= max_chance else (middle + 1, high)
     return low
 
 

@@ -56,6 +56,9 @@ class SlowdownCause(StrEnum):
     UNKNOWN = "unknown"
 
 
+NOTHING_KNOWN = "no operation of the table has a known type, so nothing can be replayed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
     """Cost of stragglers in a job that was imported from a table of operations (docs/tables.md).
@@ -123,6 +126,8 @@ def slowdown(operations: Operations | None) -> Slowdown | None:
     what_if = None if order is None else WhatIf(known, order)
     shares = _Shares.of(what_if)
     cause, reason = _cause(what_if, shares, recorded_ns=_recorded_ns(operations))
+    if not len(known):
+        reason = NOTHING_KNOWN
     in_last_stage = operations.stage == operations.num_stages - 1
     return Slowdown(
         ratio=None if what_if is None else what_if.ratio,

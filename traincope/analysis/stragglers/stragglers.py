@@ -165,8 +165,6 @@ def why_none(stragglers: Stragglers) -> str:
         return (
             f"{numbers(stragglers.short, 'rank')} {'is' if len(stragglers.short) == 1 else 'are'} late by lack of cores"
         )
-    if likely is not None:
-        return f"no rank is late for certain; rank {likely.rank} seems to be, with {odds(likely)}"
     return f"no rank is late step after step{_mostly_for(stragglers.ranks)}"
 
 

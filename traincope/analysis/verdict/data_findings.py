@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
-from traincope.analysis.faults.anomalies.fed_data import FedData
+from traincope.analysis.faults.anomalies.fed_data import FedData, SameBatches
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.host_losses import ONE_ITERATOR
 from traincope.timeline import Timeline
+from traincope.units import count, numbers
 
 WRONG = {
     Order.FED_AGAIN: "data were fed again after a restart",
@@ -30,6 +31,13 @@ DIVIDE_WORKERS = (
 )
 DIVIDES = "Give each rank its own rank and the number of ranks: the sampler got the same rank on all of them."
 
+MAX_GROUPS = 3
+"""Most groups of ranks that a finding lists."""
+DIVIDES_FURTHER = (
+    "Divide the data by all axes whose ranks train on different data: give the sampler the number of all their ranks "
+    "(dp_replicate x dp_shard) and the place among them, not those of one axis."
+)
+
 
 def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | None) -> Iterator[Finding]:
     """One finding for each kind of wrong order."""
@@ -48,11 +56,8 @@ def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | No
         yield _finding(
             everyone,
             same.ranks,
-            evidence=(
-                f"all {len(same.ranks)} ranks are fed the same batches ({same.batches:,} were compared), "
-                "so averaging their gradients adds nothing: the job trains on the data of one rank"
-            ),
-            advice=DIVIDES if same.divides else DIVIDE,
+            evidence=f"{_fed_alike(everyone, same)}, so averaging their gradients adds nothing",
+            advice=DIVIDE if not same.divides else DIVIDES if same.groups == (everyone,) else DIVIDES_FURTHER,
         )
     if fed is not None and fed.once_per_worker is not None:
         again = fed.once_per_worker
@@ -91,6 +96,16 @@ def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | No
             advice=EVERY_EPOCH,
             confidence=MEDIUM,
         )
+
+
+def _fed_alike(everyone: tuple[int, ...], same: SameBatches) -> str:
+    compared = f"({same.batches:,} were compared)"
+    if same.groups == (everyone,):
+        return f"all {len(everyone)} ranks are fed the same batches {compared}"
+    first, *others = (numbers(group, "rank") for group in same.groups[:MAX_GROUPS])
+    more = count(len(same.groups) - MAX_GROUPS, "more group") if len(same.groups) > MAX_GROUPS else ""
+    also = ", ".join(filter(None, (*others, more)))
+    return f"{first} are fed the same batches {compared}{f', and so are {also}' if also else ''}"
 
 
 def _finding(

@@ -44,6 +44,12 @@ RECENT_NS = 60_000_000_000
 SECOND_NS = 1_000_000_000
 WORKER_KILLED = re.compile(r"DataLoader worker \(pid[^)]*\) is killed by signal: ([A-Z][\w ]*)")
 """Words of torch for the death of a data loader's worker, with the name of the signal."""
+WARNINGS = (signal.SIGUSR1.name, signal.SIGUSR2.name)
+HANDLE_WARNINGS = (
+    "Schedulers warn by this signal before they stop a job (sbatch --signal), and it ends a process that does not "
+    "handle it: handle it, save a checkpoint, and exit. "
+)
+READ_LOG = "Read the scheduler's log for a time limit, a preemption or a cancellation."
 MAX_NAMED = 4
 """With more ranks than this they are counted, not named."""
 
@@ -158,7 +164,7 @@ def _stopped(first: Fault) -> Finding:
         kind=FindingKind.STOPPED_JOB,
         confidence=MEDIUM,
         evidence=f"no rank failed by itself: {first.what}{f'; {first.evidence}' if first.evidence else ''}",
-        advice="Read the scheduler's log for a time limit, a preemption or a cancellation.",
+        advice=f"{HANDLE_WARNINGS}{READ_LOG}" if first.what.endswith(WARNINGS) else READ_LOG,
     )
 
 

@@ -7,6 +7,7 @@ from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernel_classes import UNKNOWN as UNCLASSIFIED
 from traincope.analysis.kernels.kernels import Kernels, Source
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
+from traincope.analysis.verdict.losses.copies import copy_advice
 from traincope.timeline import Timeline
 from traincope.timeline.device.communication_kernels import bare_name
 from traincope.timeline.device.traced import names_gpu
@@ -27,12 +28,17 @@ LOOK_UP = (
     "Find out what the longest kernels of the class `unknown` do. If they communicate, their time is communication and "
     "not compute."
 )
-MEMORY = "Copy from pinned memory on a separate stream, earlier, and copy less."
 NO_GPU = Finding(
     kind=FindingKind.NO_STEPS,
     confidence=UNKNOWN,
     evidence="the traces contain no GPU events, so the GPUs' time is unknown",
     advice="Add ProfilerActivity.CUDA to the profiler's activities, and trace again.",
+)
+CUT = Finding(
+    kind=FindingKind.NO_STEPS,
+    confidence=UNKNOWN,
+    evidence="the traces are cut, so the use of time is unknown: what is lost would seem idle time",
+    advice="Import whole traces. Wait until the profiler has written a trace; trace fewer steps if the disk is full.",
 )
 NEITHER = Finding(
     kind=FindingKind.NO_STEPS,
@@ -60,7 +66,8 @@ def unclassified_kernels(timeline: Timeline, kernels: Kernels | None) -> tuple[F
     if kernels is None or ratio < MOSTLY:
         return ()
     longest = next((each for each in kernels.longest if each.kind == UNCLASSIFIED), None)
-    such_as = "" if longest is None else f", such as {bare_name(longest.name)[:MAX_NAME]}"
+    name = "" if longest is None else bare_name(longest.name)[:MAX_NAME]
+    such_as = f", such as {name}" if name else ""
     finding = Finding(
         kind=FindingKind.UNCLASSIFIED_KERNELS,
         ranks=kernels.ranks,
@@ -88,10 +95,14 @@ def _unclassified_ratio(timeline: Timeline, kernels: Kernels | None) -> float:
 def traced_gpus(
     timeline: Timeline, parts: Sequence[GpuPartition], kernels: Kernels | None = None
 ) -> tuple[Finding, ...]:
-    """Losses of traced time, the largest first; healthy without a loss; NO_STEPS without GPU events."""
+    """Losses of traced time, the largest first; healthy without a loss; NO_STEPS without GPU events or whole traces."""
     if not parts:
         traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
         return (NO_GPU if any(map(names_gpu, traces)) else NEITHER,)
+    cut = {rank for rank, traces in timeline.traces.ranks.items() if any(trace.info.lost for trace in traces)}
+    parts = [part for part in parts if part.rank not in cut]
+    if not parts:
+        return (CUT,)
     losses = (
         _loss(parts, FindingKind.GPU_IDLE, lambda part: part.idle_ns, "are idle", IDLE),
         _loss(
@@ -103,7 +114,11 @@ def traced_gpus(
             confidence=UNKNOWN,
         ),
         _loss(
-            parts, FindingKind.EXPOSED_MEMORY, lambda part: part.exposed_memory_ns, "copy and do not compute", MEMORY
+            parts,
+            FindingKind.EXPOSED_MEMORY,
+            lambda part: part.exposed_memory_ns,
+            "copy and do not compute",
+            copy_advice(timeline, [part.rank for part in parts]),
         ),
     )
     ranked = sorted((loss for loss in losses if loss[0] >= MIN_SHARE), key=lambda loss: -loss[0])

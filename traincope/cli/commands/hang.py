@@ -15,7 +15,7 @@ from traincope.analysis.verdict.hang_findings import hang_findings
 from traincope.cli.answers import add_format, print_answer
 from traincope.cli.given_runs import given_run
 from traincope.errors import MissingDependencyError, UsageError
-from traincope.ingest import holds_dumps, read_dumps
+from traincope.ingest import may_hold_dumps, read_dumps
 from traincope.live.node.noticing.looking import Subject, look_at_ranks
 from traincope.live.unrecorded.job import look_at_job
 from traincope.report.schema import NativeStack
@@ -89,14 +89,14 @@ class HangCommand:
 def _open(paths: list[Path], *, stacks: str | None) -> tuple[Timeline, tuple[str, ...]]:
     """The timeline, and what it lacks. Raises UsageError if --stacks is used without a run."""
     pids = [int(path.name) for path in paths if str(path).isdecimal() and not path.exists()]
-    if stacks and (pids or any(map(holds_dumps, paths))):
+    if stacks and (pids or any(map(may_hold_dumps, paths))):
         raise UsageError("--stacks asks the ranks of a run; leave it out for dumps and processes")
     if pids:
         if len(pids) < len(paths):
             raise UsageError("give processes only, or paths only")
         job = look_at_job(pids)
         return build_timeline(job.records), job.lacks
-    if any(map(holds_dumps, paths)):
+    if any(map(may_hold_dumps, paths)):
         records = read_dumps(paths)
         return build_timeline(records), tuple(_lacks(records))
     return _recorded(paths, stacks=stacks), ()

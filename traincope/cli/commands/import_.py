@@ -126,7 +126,9 @@ class Import:
                 print(f"{each.source}: rank {each.rank} ({each.rule}), {count(len(each.snapshot.devices), 'GPU')}")
             return _ended(arguments.output, left_out)
         for path in find_snapshots(with_traces):
-            left_out.append(f"{path} is a pickle, and this an import of traces; import it alone")
+            left_out.append(
+                f"{path} is a snapshot of memory or another pickle, and this an import of traces; import it alone"
+            )
         paths = find_traces(arguments.traces)
         console = make_console(stderr=True)
         columns = (TextColumn("reading traces"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -145,6 +147,8 @@ class Import:
             print(f"{trace.source}: rank {trace.rank} ({trace.rule}), {events}")
             if trace.num_untimed:
                 print(f"  left out: {count(trace.num_untimed, 'event')} without a valid time")
+            if trace.num_twice:
+                print(f"  counted once: {count(trace.num_twice, 'event')} that the file has twice")
             if trace.num_negative:
                 print(f"  counted as 0 ns: {count(trace.num_negative, 'event')} with a negative duration")
             if trace.lost is not None:

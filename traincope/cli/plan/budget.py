@@ -24,7 +24,6 @@ YEAR_DAYS = 365
 FORMULAS = "model states: Rajbhandari et al. 2019, section 5; FLOPs: 6 N D, Kaplan et al. 2020, section 2.1"
 ONE_TOKEN = 1
 """Sequence of a model of which only the parameters count: windows of attention change none of them."""
-"""Tokens per sequence of a model by name. The number of parameters does not depend on it."""
 
 
 class Stage(TypedDict):
@@ -41,6 +40,8 @@ class Stage(TypedDict):
 
 class Answer(TypedDict):
     parameters: int
+    active_parameters: int
+    """Parameters that one token uses: only its top_k experts. The FLOPs are theirs."""
     bytes_per_parameter: int
     data_ranks: int
     """Ranks over which ZeRO splits the states."""
@@ -87,14 +88,15 @@ class PlanBudget:
 
 
 def _answer(arguments: argparse.Namespace) -> Answer:
-    parameters = _parameters(arguments)
-    work = None if arguments.tokens is None else six_n_d(parameters=parameters, tokens=arguments.tokens)
+    parameters, active = _parameters(arguments)
+    work = None if arguments.tokens is None else six_n_d(parameters=active, tokens=arguments.tokens)
     peak = None if arguments.gpu is None else find_accelerator(arguments.gpu).spec.tflops[DTYPE] * 1e12
     years = None if work is None or peak is None else work / peak / DAY_SECONDS / YEAR_DAYS
     days = None if years is None or arguments.gpus is None else years * YEAR_DAYS / arguments.gpus / arguments.mfu
     form = precision(arguments)
     return Answer(
         parameters=parameters,
+        active_parameters=active,
         bytes_per_parameter=DTYPES[form.weights] + DTYPES[form.gradients] + form.optimizer_bytes,
         data_ranks=arguments.dp,
         stages=_stages(parameters, arguments),
@@ -107,10 +109,12 @@ def _answer(arguments: argparse.Namespace) -> Answer:
     )
 
 
-def _parameters(arguments: argparse.Namespace) -> int:
+def _parameters(arguments: argparse.Namespace) -> tuple[int, int]:
+    """Number of all parameters, and of those that a token uses."""
     if arguments.model is not None:
-        return read_model(arguments.model, sequence=ONE_TOKEN, latent=True).parameters
-    return int(arguments.parameters)
+        shape = read_model(arguments.model, sequence=ONE_TOKEN, latent=True)
+        return shape.parameters, shape.active_parameters
+    return int(arguments.parameters), int(arguments.parameters)
 
 
 def _stages(parameters: int, arguments: argparse.Namespace) -> list[Stage]:
@@ -148,7 +152,9 @@ def _show(answer: Answer, console: Console) -> None:
 def _lines(answer: Answer) -> list[str]:
     lines = []
     if answer["flops"] is not None:
-        lines.append(f"6 N D: {answer['flops']:.4g} FLOP")
+        active = answer["active_parameters"]
+        of_active = "" if active == answer["parameters"] else f", N the {active:,} parameters that a token uses"
+        lines.append(f"6 N D: {answer['flops']:.4g} FLOP{of_active}")
     if answer["gpu_years_at_peak"] is not None:
         lines.append(f"{answer['gpu_years_at_peak']:,.0f} GPU-years at {flops(answer['peak_flops'], 'FLOP/s')} each")
     if answer["days"] is not None:

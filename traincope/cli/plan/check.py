@@ -121,7 +121,7 @@ def read_plan(path: Path, *, shape: Transformer | None, gpus: int, vocabulary: i
     """
     path, name = _file_and_name(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark before the text
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a readable file in UTF-8") from error
     if path.suffix == ".json":
@@ -170,6 +170,8 @@ def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -
         table = json.loads(plain_json(text))
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON: {error}; correct that place") from error
+    if isinstance(table, dict) and "model_type" in table:
+        raise UsageError(f"{path} describes a model, not a training: give a plan, and this file with --model")
     if not isinstance(table, dict) or not is_deepspeed(table):
         raise UsageError(f"{path} is not a configuration of DeepSpeed: it has no train_batch_size or zero_optimization")
     return read_deepspeed(str(path), table, shape=shape, gpus=gpus)

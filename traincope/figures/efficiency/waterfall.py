@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.labels import label
 from traincope.palette import GREY, colour
-from traincope.units import milliseconds, share
+from traincope.units import duration, milliseconds, share
 
 MIN_RATIO = 0.0005
 """Share of a step below which a term is not drawn."""
@@ -29,7 +29,7 @@ class _Bar:
     colour: str
 
 
-def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figure:
+def waterfall(shares: Mapping[str, float | None], step_ns: float) -> go.Figure:
     """Draw `shares` of step time, which sum to 1 (`Ratios.waterfall` or the ledger's); `step_ns` is the mean step.
 
     With the share `ideal` the last bar is MFU, otherwise forward and backward. The last element of a bar's
@@ -58,7 +58,11 @@ def waterfall(shares: Mapping[str, float | None], *, step_ns: float) -> go.Figur
         margin={"l": 8, "r": WRITTEN, "t": 8, "b": 8},
         showlegend=False,
         bargap=0.25,
-        xaxis={"tickformat": ".0%", "range": [0, 1], "title": {"text": "share of step time"}},
+        xaxis={
+            "tickformat": ".0%",
+            "range": [0, 1],
+            "title": {"text": f"share of the mean step, {duration(step_ns)}"},
+        },
         yaxis=named_rows([bar.name for bar in bars]),
     )
 

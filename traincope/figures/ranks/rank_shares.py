@@ -18,7 +18,7 @@ THICKEST = 28
 """Largest thickness of a bar in pixels, where the legend is taller than the rows."""
 
 
-def rank_shares(ledger: Ledger, *, stages: Mapping[int, int | None]) -> go.Figure:
+def rank_shares(ledger: Ledger, stages: Mapping[int, int | None]) -> go.Figure:
     """Shares of counted step time; ranks are sorted by stage and labelled with it."""
     ranks = sorted(ledger.ranks, key=lambda rank: (stages.get(rank.rank) or 0, rank.rank))
     rows = list(_rows(ranks, stages))

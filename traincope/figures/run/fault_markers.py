@@ -34,7 +34,7 @@ def clock_axis(faults: Sequence[Fault], *, on: Clock, end_ns: int) -> dict[str, 
     times = [on.began_ns, end_ns, *(fault.at_ns for fault in faults)]
     space_ns = max(round((max(times) - min(times)) * 0.02), 1_000_000)
     reach = [on.at(min(times) - space_ns), on.at(max(times) + space_ns)]
-    return {"title": {"text": f"{on.unit} since the run began"}, "range": reach}
+    return {"title": {"text": f"{on.unit} since the first record"}, "range": reach}
 
 
 def _class(fault: Fault) -> str:

@@ -1,16 +1,17 @@
 """Faults and events on the clock of the run: a row per kind, faults in red, other events in grey."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from traincope.analysis import Analysis, Fault
+from traincope.analysis import Fault
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.clock import Clock, clock
 from traincope.figures.drawing.labels import label
 from traincope.figures.run.fault_markers import clock_axis, fault_markers
 from traincope.palette import GREY
+from traincope.store import Attempt, Logbook
 from traincope.units import count
 
 MAX_BANDS = 40
@@ -18,9 +19,8 @@ MAX_FAULTS = 2_000
 """Markers in the figure; faults take precedence over events, earlier over later ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """A stretch in which the job ran: an attempt, or a run of a logbook."""
+class Band(NamedTuple):
+    """A stretch in which the job ran: an attempt, or a run of a logbook, which has no name."""
 
     name: str
     began_ns: int
@@ -28,29 +28,21 @@ class Band:
     text: str
 
 
-def bands_of(analysis: Analysis) -> tuple[Band, ...]:
+def _bands(attempts: Sequence[Attempt], book: Logbook | None) -> list[Band]:
     """The attempts of a job with several, or the runs of a logbook; the latest ones."""
-    book, job = analysis.timeline.run.logbook, analysis.goodput
-    if book is not None:
-        bands = [
-            Band(name="", began_ns=run.start_ns, ended_ns=run.end_ns, text=f"run {run.label}") for run in book.runs
-        ]
-        return tuple(bands[-MAX_BANDS:])
-    attempts = () if job is None or len(job.attempts) < 2 else job.attempts
-    bands = [
-        Band(
-            name=str(attempt.number),
-            began_ns=attempt.began_ns,
-            ended_ns=attempt.last_ns,
-            text=f"attempt {attempt.number}: {count(attempt.num_steps, 'step')}",
-        )
-        for attempt in attempts
-    ]
-    return tuple(bands[-MAX_BANDS:])
+    runs = () if book is None else book.runs
+    bands = [Band("", run.start_ns, run.end_ns, f"run {run.label}") for run in runs]
+    for each in attempts if len(attempts) > 1 and book is None else ():
+        text = f"attempt {each.number}: {count(each.num_steps, 'step')}"
+        bands.append(Band(str(each.number), each.began_ns, each.last_ns, text))
+    return bands[-MAX_BANDS:]
 
 
-def fault_timeline(faults: Sequence[Fault], *, began_ns: int, end_ns: int, bands: Sequence[Band] = ()) -> go.Figure:
-    """Faults and events with a time between the job's begin and end, and bands with a row of their own."""
+def fault_timeline(
+    faults: Sequence[Fault], began_ns: int, end_ns: int, attempts: Sequence[Attempt] = (), book: Logbook | None = None
+) -> go.Figure:
+    """Faults and events with a time between the job's begin and end; attempts or runs have a row of their own."""
+    bands = _bands(attempts, book)
     timed = [fault for fault in faults if fault.timed]
     first = sorted(timed, key=lambda fault: (fault.is_mark, fault.at_ns))[:MAX_FAULTS]
     shown = sorted(first, key=lambda fault: fault.at_ns)

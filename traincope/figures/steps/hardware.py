@@ -4,33 +4,17 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from traincope.analysis import Fault, FaultKind
+from traincope.analysis import Fault
 from traincope.figures.drawing.canvas import canvas, height_of, named_rows
 from traincope.figures.drawing.clock import clock
 from traincope.figures.run.fault_markers import clock_axis, fault_markers
 
-OF_HARDWARE = frozenset(
-    {
-        FaultKind.THROTTLED,
-        FaultKind.POWER_CAPPED,
-        FaultKind.ECC_ERROR,
-        FaultKind.ECC_CORRECTED,
-        FaultKind.ROWS_REMAPPED,
-        FaultKind.XID,
-        FaultKind.GPU_LOST,
-    }
-)
 MAX_RANKS = 64
 """Rows: the ranks with the most events."""
 
 
-def hardware_events(faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """The faults that the GPU driver reported."""
-    return tuple(fault for fault in faults if fault.kind in OF_HARDWARE)
-
-
-def hardware_over_time(faults: Sequence[Fault], *, began_ns: int, end_ns: int) -> go.Figure:
-    """`hardware_events` of a run, each of one rank, on the run's clock."""
+def hardware_over_time(faults: Sequence[Fault], began_ns: int, end_ns: int) -> go.Figure:
+    """Faults of the kinds `OF_HARDWARE`, each of one rank, on the run's clock."""
     affected = [fault.ranks[0] for fault in faults]
     worst = sorted(set(affected), key=lambda rank: (-affected.count(rank), rank))[:MAX_RANKS]
     ranks = sorted(worst)

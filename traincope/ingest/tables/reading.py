@@ -14,6 +14,7 @@ from traincope.errors import DataError
 from traincope.ingest.foreign import foreign_format
 from traincope.store.job.manifests import MAX_RANKS
 from traincope.store.segments.compacted import import_pyarrow
+from traincope.store.separators import column_name, separator
 from traincope.store.side_tables.operations import NO_MICROBATCH, OperationKind
 
 SUFFIXES = (".csv", ".parquet")
@@ -108,8 +109,8 @@ def _parquet(path: Path) -> dict[str, Any]:
 def _csv(path: Path) -> dict[str, Any]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(rows, [])]
+            rows = csv.reader(file, delimiter=separator(file), strict=True)
+            header = list(map(column_name, next(rows, [])))
             present = _chosen(path, header)
             at = {name: header.index(column) for name, column in present.items()}
             values: dict[str, list[object]] = {name: [] for name in present}
@@ -125,6 +126,8 @@ def _csv(path: Path) -> dict[str, Any]:
 
 def _chosen(path: Path, header: Sequence[str]) -> Mapping[str, str]:
     """Return column -> its name in this file."""
+    if not header:
+        raise DataError(f"{path} is empty, so there is nothing to import")
     chosen = {}
     for name, spellings in NAMES.items():
         found = [spelling for spelling in spellings if spelling in header]
@@ -134,6 +137,10 @@ def _chosen(path: Path, header: Sequence[str]) -> Mapping[str, str]:
             what = foreign_format(path)
             if what is not None:
                 raise DataError(f"{path} is {what}, which is not read; import a trace of torch's profiler")
+            if not any(spelling in header for spellings in NAMES.values() for spelling in spellings):
+                raise DataError(
+                    f"{path} is neither a table of operations nor a logbook: its columns are {', '.join(header)}"
+                )
             raise DataError(f"{path} has no column {' or '.join(spellings)}; its columns are {', '.join(header)}")
     return chosen
 

@@ -174,15 +174,22 @@ class Columns:
     def _name(self, batch: Batch, row: int) -> str:
         return str(self.numbers["name"].values_in_order[batch.name[row]])
 
+    def _of_gpu(self) -> list[int]:
+        """Codes of the categories of what a GPU does."""
+        names = self.numbers["category"].values_in_order
+        return [code for code, name in enumerate(names) if name in (*KERNELS, *COPIES)]
+
     def trace(self, info: TraceInfo, *, base_ns: int) -> Trace:
         """Take all events, in order of start. Raises OverflowError for a time beyond 64 bits."""
         columns = {name: column.take() for name, column in self._columns.items()}
         columns["start_ns"] += np.int64(base_ns)
         info = replace(info, num_negative=int(np.count_nonzero(columns["duration_ns"] < 0)))
         np.maximum(columns["duration_ns"], 0, out=columns["duration_ns"])
+        _sort(columns)
+        columns, num_twice = _once(columns, self._of_gpu())
+        info = replace(info, num_twice=num_twice)
         _leave_out(columns, ("flops",), _inside_counted(columns, np.isfinite(columns["flops"])))
         _leave_out(columns, ("read_bytes", "written_bytes"), _inside_counted(columns, columns["read_bytes"] != UNKNOWN))
-        _sort(columns)
         values = {name: numbers.values_in_order for name, numbers in self.numbers.items()}
         return Trace(
             info=info,
@@ -194,6 +201,33 @@ class Columns:
             collectives=tuple(values["collective"]),
             **columns,
         )
+
+
+def _once(columns: dict[str, NDArray[Any]], of_gpu: Sequence[int]) -> tuple[dict[str, NDArray[Any]], int]:
+    """Leave out the second of two equal events, in a trace whose GPU does something twice at once on one stream.
+
+    Rows are in order of start. Equal events of the host alone are no sign: times of whole us hold several short ones.
+    """
+    starts = columns["start_ns"]
+    alike = starts[1:] == starts[:-1]
+    rows = np.flatnonzero(np.append(False, alike) | np.append(alike, False)[: len(starts)])
+    is_work = np.isin(columns["category"][rows], of_gpu) & (columns["duration_ns"][rows] > 0)
+    if not len(_equal_rows(columns, rows[is_work & (columns["correlation"][rows] > 0)], OF_EVERY_EVENT)):
+        return columns, 0
+    kept = np.ones(len(starts), dtype=bool)
+    kept[_equal_rows(columns, rows, (*OF_EVERY_EVENT, *(name for name in MISSING if name != "flops")))] = False
+    return {name: column[kept] for name, column in columns.items()}, int(np.count_nonzero(~kept))
+
+
+def _equal_rows(columns: Mapping[str, NDArray[Any]], rows: Ints, names: Sequence[str]) -> Ints:
+    """Those of the rows that another one before them equals in the columns `names`."""
+    keys = [columns[name][rows] for name in names]
+    order = np.lexsort(keys) if len(rows) else rows
+    equal = np.ones(max(len(rows) - 1, 0), dtype=bool)
+    for key in keys:
+        equal &= key[order][1:] == key[order][:-1]
+    repeated: Ints = np.sort(rows[order][1:][equal])
+    return repeated
 
 
 def _sort(columns: Mapping[str, NDArray[Any]]) -> None:

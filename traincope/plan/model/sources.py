@@ -108,7 +108,7 @@ def read_model(source: str, *, sequence: int | None = None, latent: bool = False
 
 def _read(source: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        table = parse(Path(source).read_text(encoding="utf-8"))
+        table = parse(Path(source).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{source} cannot be read as a model: {error}") from error
     if not isinstance(table, dict):

@@ -1,32 +1,19 @@
 """The top of the page: the run, its size and its headline numbers."""
 
-from collections.abc import Iterator
-
 from traincope.report.html.markup import Html, tag
-from traincope.report.html.source import Source
-from traincope.report.text.text import facts
+from traincope.report.html.values import number_markup
+from traincope.report.schema import Document
+from traincope.report.sections.head import facts, headline
 
 
-def head(source: Source) -> Html:
+def head(document: Document) -> Html:
+    numbers = [
+        tag("div", tag("dt", name), tag("dd", number_markup(document, number)))
+        for name, number in headline(document).items()
+    ]
     return tag(
         "header",
-        tag("h1", source.document["run"]["id"]),
-        tag("p", ", ".join(facts(source.document)), class_="where"),
-        tag("dl", *_numbers(source), class_="numbers"),
+        tag("h1", document["run"]["id"]),
+        tag("p", ", ".join(facts(document)), class_="where"),
+        tag("dl", *numbers, class_="numbers"),
     )
-
-
-def _numbers(source: Source) -> Iterator[Html]:
-    """The known headline numbers."""
-    shown = (
-        ("MFU", source.number("utilization", "mfu", form="share")),
-        ("HFU", source.number("utilization", "hfu", form="share")),
-        ("tokens per second", source.number("utilization", "tokens_per_second", form="count")),
-        ("step time, median", source.number("run", "step_ns", form="duration")),
-        ("pipeline bubble", source.number("bubble", "fraction_ratio", form="share")),
-        ("goodput", source.number("goodput", "productive_ratio", form="share")),
-        ("recorder overhead", source.number("recorder", "overhead_ratio", form="share")),
-    )
-    for name, value in shown:
-        if value.startswith("<data"):
-            yield tag("div", tag("dt", name), tag("dd", value))

@@ -15,8 +15,8 @@ from traincope.report.html.markup import Html, block, tag
 from traincope.report.html.plots import templates
 from traincope.report.html.section import Section
 from traincope.report.html.sections import ALL
-from traincope.report.html.source import Source
 from traincope.report.sections.reliability import is_logbook
+from traincope.report.sections.source import Source
 from traincope.units import CURRENCY
 
 NO_SCRIPT = "Figures need JavaScript. The tables hold every number."
@@ -44,7 +44,7 @@ def to_html(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         _navigation(sections),
-        tag("main", head(source), tag("noscript", tag("p", NO_SCRIPT)), *(section.html for section in sections)),
+        tag("main", head(document), tag("noscript", tag("p", NO_SCRIPT)), *(section.html for section in sections)),
         block(to_json(document), kind="application/json", name="document"),
         templates(),
         block(_packed(plotly), kind="application/octet-stream", name="plotly"),

@@ -2,10 +2,11 @@
 
 from typing import assert_never
 
+from traincope.explanations import Explanation, explanations
 from traincope.palette import colour
 from traincope.report.html.markup import Html, joined, tag
 from traincope.report.schema import Document
-from traincope.report.sections.section import Alarm, Number, Term, Words
+from traincope.report.sections.section import Alarm, Aside, Kind, Link, Number, Term, Words
 from traincope.report.sections.values import pointer, value_of, written
 
 
@@ -20,6 +21,12 @@ def markup(document: Document, words: Words) -> Html:
             return joined(swatch(colour(words.name)), words.words or words.name)
         case Alarm():
             return tag("strong", words.words, class_="severe")
+        case Aside():
+            return tag("span", words.words, class_="missing")
+        case Kind():
+            return tag("a", words.words, href=f"#{name_of(explanations()[words.name])}")
+        case Link():
+            return joined(words.words)
         case tuple():
             return joined(*(markup(document, each) for each in words))
         case _:
@@ -47,3 +54,8 @@ def number_markup(document: Document, shown: Number) -> Html:
 def swatch(colour: str) -> Html:
     """A dot in the colour that the figures use."""
     return tag("span", class_="swatch", style=f"background:{colour}", aria_hidden="true")
+
+
+def name_of(entry: Explanation) -> str:
+    """The anchor of an explanation on this page."""
+    return f"explained-{entry.anchor}"

@@ -16,6 +16,7 @@ from traincope.report.sections.section import (
     Words,
     number,
     rows,
+    separated,
 )
 from traincope.report.sections.source import Source
 from traincope.units import count, duration
@@ -87,11 +88,7 @@ def _term(path: CriticalPath, term: str) -> Iterator[Words]:
     yield Term(term)
     yield from _numbers("terms", term)
     holders = [(at, rank) for _, at, rank, each in _parts(path) if each == term][:MAX_RANKS]
-    yield tuple(
-        part
-        for index, (at, rank) in enumerate(holders)
-        for part in (f"{', ' if index else ''}{rank}: ", _numbers("ranks", at, "terms", term)[0])
-    )
+    yield separated(((f"{rank}: ", _numbers("ranks", at, "terms", term)[0]) for at, rank in holders), ", ")
 
 
 def _rank(_: int, at: int, rank: int, term: str) -> tuple[Words, ...]:

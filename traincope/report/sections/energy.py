@@ -15,7 +15,7 @@ MAX_ROWS = 64
 def energy(source: Source) -> Section:
     used = source.analysis.energy
     if not used.gpus:
-        return Section(name=NAME, title=TITLE, missing=f"Unknown: {used.reason}.")
+        return Section(name=NAME, title=TITLE, missing=f"The energy is unknown: {used.reason}.")
     return Section(
         name=NAME,
         title=TITLE,

@@ -6,15 +6,14 @@ from traincope.analysis import LossKind
 from traincope.analysis.verdict.losses.term_causes import Basis
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cause, Cost, Document
-from traincope.report.sections.counted_steps import counted_steps
+from traincope.report.sections.forms import Form
 from traincope.report.sections.losses import cost_heads
-from traincope.report.sections.section import On, Path, Section, Table, Term, Words, number, rows
+from traincope.report.sections.section import Number, On, Path, Section, Table, Term, Words, number, rows
 from traincope.report.sections.source import Source
-from traincope.units import count
 
 NAME, TITLE = "terms", "All terms"
-MISSING = "No complete step was recorded."
-IMPORTED = "The imported kernel traces have no marks of steps."
+MISSING = "Unknown: no complete step was recorded."
+STEP_TIME, RANK_STEPS = ("ledger", "wall_ns"), ("ledger", "rank_steps")
 CAUSES = "Causes within the terms"
 NO_CAUSES = "No cause within a term is known."
 WITHIN = "slices of a term do not overlap; the rest has no known cause"
@@ -49,42 +48,30 @@ CAUSE_WORDS: Mapping[str, str] = {
 def terms(source: Source) -> Section:
     ledger = source.document["ledger"]
     if ledger is None:
-        return Section(name=NAME, title=TITLE, missing=IMPORTED if source.document["run"]["imported"] else MISSING)
+        return Section(name=NAME, title=TITLE, missing=MISSING)
     cost, took = ledger["cost"], [term for term, ratio in ledger["waterfall"].items() if ratio]
-    heads = cost_heads(cost) if shows_costs(cost) else ()
-    whole = ("step", number("ledger", "wall_ns", form="share", per=("ledger", "wall_ns")), _per_step("wall_ns"))
-    return Section(
-        name=NAME,
-        title=TITLE,
-        lead=f"mean of {count(len(ledger['ranks']), 'rank')} and {counted_steps(ledger)}",
-        parts=(
-            Table(
-                caption=TITLE,
-                heads=("term", "share of step time", "ms per step", *heads),
-                rows=rows((*(_term(term, cost) for term in took), (*whole, *_costs(cost, None)))),
-                on=On.SCREEN,
-            ),
-        ),
+    table = Table(
+        caption=TITLE,
+        heads=("term", "share of step time", "ms per step", *(cost_heads(cost) if shows_costs(cost) else ())),
+        rows=rows((*((Term(term), *numbers_of(cost, term)) for term in took), ("step", *numbers_of(cost)))),
+        on=On.SCREEN,
     )
+    return Section(name=NAME, title=TITLE, parts=(table,))
 
 
-def _term(term: str, cost: Cost) -> Iterator[Words]:
-    yield from (Term(term), number("ledger", "waterfall", term, form="share"), _per_step("terms", term))
-    yield from _costs(cost, term)
+def numbers_of(cost: Cost, *terms: str) -> Iterator[Number]:
+    """Share of step time, ms per step, and costs if they are shown: of the sum of `terms`, or of the whole step."""
 
+    def number_of(*key: str, whole: str, form: Form, per: Path | None = None) -> Number:
+        paths: tuple[Path, ...] = tuple(("ledger", *key, term) for term in terms)
+        return Number(paths or (("ledger", *key[:-1], whole),), form, per)
 
-def _costs(cost: Cost, term: str | None) -> Iterator[Words]:
-    """Costs of a term, or of the whole step, for runs that cost enough."""
-    hours: Path = ("wall_rank_hours",) if term is None else ("rank_hours", term)
-    price: Path = ("wall_money",) if term is None else ("money", term)
+    yield number_of("terms", whole="wall_ns", form="share", per=STEP_TIME)
+    yield number_of("terms", whole="wall_ns", form="milliseconds", per=RANK_STEPS)
     if shows_costs(cost):
-        yield number("ledger", "cost", *hours, form="hours")
+        yield number_of("cost", "rank_hours", whole="wall_rank_hours", form="hours")
         if cost["money"] is not None:
-            yield number("ledger", "cost", *price, form="money")
-
-
-def _per_step(*path: str) -> Words:
-    return number("ledger", *path, form="milliseconds", per=("ledger", "rank_steps"))
+            yield number_of("cost", "money", whole="wall_money", form="money")
 
 
 def causes(source: Source) -> Section:

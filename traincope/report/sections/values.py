@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from traincope.report.sections.forms import FORMS
-from traincope.report.sections.section import Alarm, Number, Path, Term, Words
+from traincope.report.sections.section import (
+    Alarm,
+    Aside,
+    Bars,
+    Kind,
+    Lines,
+    Link,
+    Number,
+    On,
+    Path,
+    Section,
+    Term,
+    Words,
+)
 from traincope.units import MISSING
 
 
@@ -51,9 +64,27 @@ def plain(document: Mapping[str, object], words: Words) -> str:
             return written(document, words)
         case Term():
             return words.words or words.name
-        case Alarm():
+        case Alarm() | Aside() | Kind() | Link():
             return words.words
         case tuple():
             return "".join(plain(document, each) for each in words)
         case _:
             assert_never(words)
+
+
+def sentences(document: Mapping[str, object], section: Section) -> list[str]:
+    """The words of a section without its tables: its lead and its lines, or why it is empty."""
+    if section.missing is not None:
+        return [section.missing]
+    shown = (part.lines for part in section.parts if isinstance(part, Lines) and part.on is not On.SCREEN)
+    said = (plain(document, words) for lines in ((section.lead,), *shown) for words in lines)
+    return [sentence for sentence in said if sentence]
+
+
+def lengths(document: Mapping[str, object], bars: Bars) -> list[float]:
+    """The lengths of the rows' bars, of which the longest is 1."""
+    shares = [value_of(document, row[1]) or 0.0 for row in bars.rows]
+    longest = max(
+        (abs(share) for share, row in zip(shares, bars.rows, strict=True) if isinstance(row[0], Term)), default=0
+    )
+    return [share / (longest or 1.0) for share in shares]

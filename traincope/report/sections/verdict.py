@@ -1,14 +1,13 @@
 """The verdict: each finding with its ranks and steps, confidence, gain, evidence and advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Literal
 
 from traincope.analysis import FaultKind, FindingKind
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, Fault, Finding
 from traincope.report.sections.forms import Form
-from traincope.report.sections.section import Findings, Item, Lines, On, Section, Words, number
+from traincope.report.sections.section import Findings, Item, Kind, Lines, On, Section, Words, number, separated
 from traincope.units import numbers
 
 NAME, TITLE = "verdict", "Verdict"
@@ -34,9 +33,10 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.FAILED_RANK: "faults",
     FindingKind.STOPPED_JOB: "faults",
     FindingKind.FAULTS: "faults",
-    FindingKind.HANG: "faults",
-    FindingKind.STALL: "faults",
-    FindingKind.MISMATCH: "faults",
+    FindingKind.LOST_HOST: "faults",
+    FindingKind.HANG: "hangs",
+    FindingKind.STALL: "hangs",
+    FindingKind.MISMATCH: "hangs",
     FindingKind.RUNNING: "recording",
     FindingKind.NO_END_RECORDED: "recording",
     FindingKind.MISSING_RANK: "recording",
@@ -84,9 +84,9 @@ def verdict(findings: Sequence[Finding], *, cost: Cost | None, faults: Sequence[
 def item(finding: Finding, at: int, *, cost: Cost | None) -> Item:
     """The finding at position `at` of its verdict."""
     return Item(
-        kind=finding["kind"],
+        kind=Kind(finding["kind"]),
         good=finding["kind"] in GOOD_KINDS,
-        facts=_semicolons(facts(finding, at, cost=cost)),
+        facts=separated(facts(finding, at, cost=cost), "; "),
         evidence=finding["evidence"],
         evidence_in=EVIDENCE.get(finding["kind"], "ledger"),
         advice=finding["advice"],
@@ -119,10 +119,6 @@ def saves(finding: Finding, at: int, *, cost: Cost | None = None) -> Words:
 
 def _gain(at: int, of: Literal["ratio", "rank_hours", "money"], form: Form) -> Words:
     return number("verdict", at, f"estimated_gain_{of}", form=form)
-
-
-def _semicolons(parts: Iterator[Words]) -> Words:
-    return tuple(chain.from_iterable(("; ", part) for part in parts))[1:]
 
 
 def explained(findings: Sequence[Finding], faults: Sequence[Fault]) -> list[str]:

@@ -14,11 +14,12 @@ from traincope.analysis import Analysis, FaultKind, FindingKind, Utilization
 from traincope.lines import Trimmed, text
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault, Finding, Ledger
+from traincope.report.sections.faults import real_faults, step_of
+from traincope.report.sections.ledger import bars as of_terms
 from traincope.report.sections.values import plain
 from traincope.report.sections.verdict import ENDINGS, saves
-from traincope.report.text.first_screen import five_numbers, real_faults, sampled, with_terms_joined
-from traincope.report.text.sections.faults import step_of
-from traincope.report.text.sections.waterfall import bars
+from traincope.report.text.bars import bars
+from traincope.report.text.first_screen import five_numbers, sampled
 from traincope.units import count, numbers, share
 
 MAX_WIDTH = 100
@@ -40,7 +41,7 @@ def render_brief(analysis: Analysis, console: Console) -> None:
         console.print(finding)
     ledger = document["ledger"]
     if ledger is not None:
-        table = bars(_largest_terms(ledger))
+        table = bars(of_terms(ledger, joined=_small_terms(ledger)), document)
         table.width = width
         console.print(Trimmed(table), end="")
         for line in _wrapped(_utilization(analysis.utilization), width):
@@ -103,11 +104,10 @@ def _title(finding: Finding) -> str:
     return f"{finding['kind'].replace('_', ' ')}{ranks}{gain}"
 
 
-def _largest_terms(ledger: Ledger) -> Ledger:
-    """The largest terms in ledger order, the others summed."""
+def _small_terms(ledger: Ledger) -> list[str]:
+    """All terms but the largest."""
     taken = {term: ratio for term, ratio in ledger["waterfall"].items() if ratio}
-    largest = sorted(taken, key=lambda term: -abs(taken[term]))[:MAX_TERMS]
-    return with_terms_joined(ledger, [term for term in taken if term not in largest])
+    return sorted(taken, key=lambda term: -abs(taken[term]))[MAX_TERMS:]
 
 
 def _utilization(used: Utilization) -> str:

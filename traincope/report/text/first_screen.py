@@ -8,22 +8,19 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from traincope.analysis import Analysis, FaultKind, Sampling
+from traincope.analysis import Analysis, Sampling
 from traincope.lines import Trimmed, text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Fault, Ledger, Terms
+from traincope.report.schema import Document, Fault
+from traincope.report.sections.faults import job_ns, real_faults, step_of
+from traincope.report.sections.ledger import summary
 from traincope.report.sections.verdict import verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.faults import began_ns, step_of
-from traincope.report.text.sections.waterfall import waterfall
 from traincope.units import count, duration, numbers, share
 
 MAX_FINDINGS = 3
 MAX_FAULTS = 2
-MIN_SHARE = 0.005
-"""Terms below this share of step time are summed in one bar."""
-OTHER = "other terms"
 
 
 def render_first_screen(analysis: Analysis, console: Console) -> None:
@@ -37,19 +34,19 @@ def render_first_screen(analysis: Analysis, console: Console) -> None:
 
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
-    run, ledger = document["run"], document["ledger"]
+    run = document["run"]
     mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
     yield iter([text(f"{count(run['world_size'], 'rank')}{f' ({mesh})' if mesh else ''}: {run['id']}", style="bold")])
     yield _verdict(document, analysis)
-    if ledger is not None:
-        yield waterfall(_without_small_terms(ledger))
+    if document["ledger"] is not None:
+        yield on_console(summary(document), document)
     yield iter([text(_number_line(document, analysis), style="bold"), *map(text, sampled(document, analysis.sampling))])
 
 
 def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[RenderableType]:
     for fault in faults[:MAX_FAULTS]:
         where = numbers(fault["ranks"], "rank") if fault["ranks"] else "the job"
-        when = f"{duration(max(fault['at_ns'] - since_ns, 0))} after the start"
+        when = f"{duration(fault['at_ns'] - since_ns)} after the first record"
         when = f"step {step_of(fault)}, {when}" if step_of(fault) else when
         line = Text("    fault  ", style=f"bold {SEVERE}").append_text(
             text(f"{where}, {when}: {fault['what']}", style="not bold")
@@ -60,11 +57,6 @@ def fault_lines(faults: Sequence[Fault], *, since_ns: int) -> Iterator[Renderabl
         yield text(f"    and {count(len(faults) - MAX_FAULTS, 'more fault')}", style="dim")
 
 
-def real_faults(document: Document) -> list[Fault]:
-    """Faults that are neither marks nor ends without a record."""
-    return [fault for fault in document["faults"] if not fault["mark"] and fault["kind"] != FaultKind.NO_END]
-
-
 def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]:
     """Faults, then findings."""
     ledger, findings, faults = document["ledger"], document["verdict"], real_faults(document)
@@ -72,39 +64,10 @@ def _verdict(document: Document, analysis: Analysis) -> Iterator[RenderableType]
     shown = MAX_FINDINGS - (len(faults) >= MAX_FAULTS)  # the lines of two faults take the room of a finding
     lines = on_console(verdict(findings[:shown], cost=cost, faults=document["faults"]), document)
     yield next(lines)
-    yield from fault_lines(faults, since_ns=began_ns(analysis))
+    yield from fault_lines(faults, since_ns=job_ns(analysis)[0])
     yield from lines
     if len(findings) > shown:
         yield text(f"    and {count(len(findings) - shown, 'more finding')} in the full report", style="dim")
-
-
-def _without_small_terms(ledger: Ledger) -> Ledger:
-    """Sum the terms below MIN_SHARE in one row, so that the rows still add up to the step."""
-    small = [term for term, ratio in ledger["waterfall"].items() if ratio and abs(ratio) < MIN_SHARE]
-    return with_terms_joined(ledger, small)
-
-
-def with_terms_joined(ledger: Ledger, small: Sequence[str]) -> Ledger:
-    """Sum these terms in one row, if there are at least two."""
-    if len(small) < 2:
-        return ledger
-    cost, ratios = ledger["cost"], ledger["waterfall"]
-    money = cost["money"]
-    kept = [term for term in ratios if term not in small]
-
-    def joined(times: Terms) -> Terms:
-        return {term: times[term] for term in kept} | {OTHER: sum(times[term] or 0 for term in small)}
-
-    return {
-        **ledger,
-        "waterfall": {term: ratios[term] for term in kept} | {OTHER: sum(ratios[term] or 0.0 for term in small)},
-        "terms": joined(ledger["terms"]),
-        "cost": {
-            **cost,
-            "rank_hours": cost["rank_hours"] | {OTHER: sum(cost["rank_hours"][term] or 0.0 for term in small)},
-            "money": None if money is None else money | {OTHER: sum(money[term] or 0.0 for term in small)},
-        },
-    }
 
 
 def _number_line(document: Document, analysis: Analysis) -> str:

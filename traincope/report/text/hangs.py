@@ -1,19 +1,21 @@
 """Hangs alone, as a document and as text."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
-from rich.text import Text
 
 from traincope.analysis import Finding, Hang
-from traincope.lines import Trimmed, indented, text
+from traincope.lines import Trimmed, text
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
+from traincope.report.sections.hangs import NOTHING, stack
+from traincope.report.sections.section import Listing, Section
 from traincope.report.sections.verdict import verdict
 from traincope.report.text.section import on_console
 from traincope.units import numbers
 
 MAX_FRAMES = 12
 UNDECIDED = "Unknown: the evidence does not show that a rank hangs."
-NOTHING = "No rank hangs, and no collective mismatches, as far as the records show."
 
 
 def hang_document(
@@ -41,24 +43,25 @@ def hang_document(
 
 def render_hangs(answer: schema.HangAnswer, console: Console) -> None:
     """Print each hang with its advice, and the stack of the first culprit."""
-    if answer["hangs"]:
-        for renderable in on_console(verdict(answer["verdict"], cost=None), answer):
-            console.print(Trimmed(renderable), end="")
-    else:
+    if not answer["hangs"]:
         console.print(text(UNDECIDED if answer["lacks"] else NOTHING))
+    for at, section in enumerate(_sections(answer)):
+        if at or not answer["hangs"]:
+            console.print()
+        for renderable in on_console(section, answer):
+            console.print(Trimmed(renderable), end="")
+
+
+def _sections(answer: schema.HangAnswer) -> Iterator[Section]:
+    if answer["hangs"]:
+        yield verdict(answer["verdict"], cost=None)
     for hang in answer["hangs"]:
         if hang["stack"]:
-            console.print()
-            head = f"STACK  of {numbers(hang['culprits'][:1], 'rank')}, innermost first"
-            console.print(Text(head, style="bold"))
-            console.print(Trimmed(indented(text(frame) for frame in hang["stack"][:MAX_FRAMES])), end="")
-    for stack in answer["native_stacks"]:
-        console.print()
-        head = f"NATIVE STACK  of rank {stack['rank']} (process {stack['pid']}), innermost first"
-        console.print(Text(head, style="bold"))
-        lines = stack["frames"][:MAX_FRAMES] or [stack["problem"] or "no frame could be read"]
-        console.print(Trimmed(indented(text(line) for line in lines)), end="")
+            yield stack("Stack", numbers(hang["culprits"][:1], "rank"), hang["stack"][:MAX_FRAMES])
+    for native in answer["native_stacks"]:
+        frames = native["frames"][:MAX_FRAMES] or [native["problem"] or "no frame could be read"]
+        yield stack("Native stack", f"rank {native['rank']} (process {native['pid']})", frames)
     if answer["lacks"]:
-        console.print()
-        console.print(Text("NOT KNOWN", style="bold"))
-        console.print(Trimmed(indented(text(sentence) for sentence in answer["lacks"])), end="")
+        yield Section(
+            name="lacks", title="Not known", parts=(Listing(caption="Not known", lines=tuple(answer["lacks"])),)
+        )

@@ -8,13 +8,28 @@ from rich.text import Text
 
 from traincope.lines import indented, table, text
 from traincope.palette import GOOD, SEVERE
-from traincope.report.sections.section import Alarm, Drawing, Findings, Lines, On, Section
+from traincope.report.sections.section import (
+    Alarm,
+    Aside,
+    Bars,
+    Choice,
+    Drawing,
+    Findings,
+    Lines,
+    Listing,
+    On,
+    Section,
+    Words,
+)
 from traincope.report.sections.section import Table as Rows
 from traincope.report.sections.values import plain
+from traincope.report.text.bars import bars
 from traincope.report.text.timetable import recorded
 
 DRAWN: Mapping[str, Callable[..., RenderableType]] = {"timetable": recorded}
 """Figures of characters: name -> the function that makes it of a caption and its results."""
+STYLES: Mapping[type, str] = {Alarm: SEVERE, Aside: "dim"}
+"""Cell -> style of its row."""
 
 
 def on_console(section: Section, document: Mapping[str, object]) -> Iterator[RenderableType]:
@@ -26,13 +41,17 @@ def on_console(section: Section, document: Mapping[str, object]) -> Iterator[Ren
         match part:
             case Rows() if part.on is not On.SCREEN and part.rows:
                 yield _table(part, document)
+            case Bars():
+                yield bars(part, document)
             case Lines() if part.on is not On.SCREEN and part.lines:
-                yield indented(text(plain(document, line), style="dim") for line in part.lines)
+                yield indented(_line(line, document, style="" if part.facts else "dim") for line in part.lines)
+            case Listing() if part.on is not On.SCREEN:
+                yield indented(map(text, part.lines))
             case Findings():
                 yield _findings(part, document)
             case Drawing() if part.on is On.CONSOLE:
                 yield DRAWN[part.figure](part.caption, *part.of)
-            case Rows() | Lines() | Drawing():
+            case Rows() | Lines() | Listing() | Drawing() | Choice():
                 pass
 
 
@@ -41,7 +60,7 @@ def _findings(part: Findings, document: Mapping[str, object]) -> RenderableType:
     grid.add_column(justify="right", width=3)
     grid.add_column(ratio=1, overflow="fold")
     for position, item in enumerate(part.items, start=1):
-        head = text(item.title, style=f"bold {GOOD if item.good else SEVERE}")
+        head = text(item.kind.words, style=f"bold {GOOD if item.good else SEVERE}")
         grid.add_row(f"{position}.", head.append_text(text(f"  {plain(document, item.facts)}", style="not bold dim")))
         grid.add_row("", text(item.evidence))
         if item.advice:
@@ -55,14 +74,18 @@ def _in_line(sentence: str) -> str:
 
 
 def _table(part: Rows, document: Mapping[str, object]) -> RenderableType:
-    shown = table(*part.heads)
-    for column in part.left - {0}:
-        shown.columns[column].justify = "left"
+    shown = table(*part.heads, wraps=part.wraps)
+    for at, column in enumerate(shown.columns):
+        column.justify = "left" if at in part.left else "right"
     for row in part.rows:
         first, *others = (text(plain(document, cell)) for cell in row)
-        shown.add_row(text(f"    {first.plain}"), *others, style=SEVERE if _alarms(row) else "")
+        shown.add_row(text(f"    {first.plain}"), *others, style=_style(row))
     return shown
 
 
-def _alarms(row: tuple[object, ...]) -> bool:
-    return any(isinstance(cell, Alarm) for cell in row)
+def _line(line: Words, document: Mapping[str, object], *, style: str) -> Text:
+    return text(plain(document, line), style=STYLES.get(type(line), style))
+
+
+def _style(row: tuple[object, ...]) -> str:
+    return next((STYLES[type(cell)] for cell in row if type(cell) in STYLES), "")

@@ -6,34 +6,37 @@ The console decides colour and width. Without colour, in a pipe and in 80 column
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from traincope.analysis import Analysis
 from traincope.lines import Trimmed, text
 from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document
-from traincope.report.schema import Document, Ledger
+from traincope.report.schema import Document
 from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
 from traincope.report.sections.experts import experts
+from traincope.report.sections.faults import faults, real_faults
 from traincope.report.sections.goodput import goodput
+from traincope.report.sections.head import facts
 from traincope.report.sections.kernels import kernels
+from traincope.report.sections.ledger import ledger
 from traincope.report.sections.losses import losses
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import is_logbook, reliability
+from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
+from traincope.report.sections.utilization import utilization
 from traincope.report.sections.verdict import running, verdict
 from traincope.report.text.section import on_console
-from traincope.report.text.sections.faults import faults
-from traincope.report.text.sections.recording import recording
-from traincope.report.text.sections.sampled_stacks import sampled_stacks
-from traincope.report.text.sections.utilization import utilization
-from traincope.report.text.sections.waterfall import waterfall
-from traincope.units import CURRENCY, count, duration
+from traincope.units import CURRENCY
+
+OF_STEPS = (energy, experts, goodput, critical_path, pipeline, communication, ranks, sampled_stacks, slowdown)
+"""Sections that follow the ledger."""
 
 
 def render(
@@ -63,51 +66,36 @@ def render_document(document: Document, analysis: Analysis, console: Console) ->
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     yield _head(document)
-    fault_section = faults(document, analysis)
-    if fault_section is not None:
-        yield fault_section
-    ledger = document["ledger"]
-    judged = verdict(document["verdict"], cost=None if ledger is None else ledger["cost"], faults=document["faults"])
-    yield on_console(judged, document)
-    if ledger is not None:
-        yield from _ledger_sections(document, ledger, analysis)
+    source, of_steps = Source(analysis=analysis, document=document), document["ledger"]
+    if real_faults(document):
+        yield on_console(faults(source), document)
+    cost = None if of_steps is None else of_steps["cost"]
+    yield on_console(verdict(document["verdict"], cost=cost, faults=document["faults"]), document)
+    if of_steps is not None:
+        yield from _ledger_sections(source)
     elif not document["run"]["imported"]:
-        yield iter([Text("WHERE THE TIME WENT  unknown: no complete step was recorded", style="bold")])
-    source, job = Source(analysis=analysis, document=document), analysis.reliability
+        yield on_console(ledger(source), document)
+    job = analysis.reliability
     if job is not None and (job.num_interruptions or job.rolling or is_logbook(document)):
         yield on_console(reliability(source), document)
     if analysis.gpu_partition or document["kernels"] is not None:
         yield on_console(kernels(source), document)
     if analysis.memory or analysis.memory_snapshots:
         yield on_console(memory(source), document)
-    yield recording(document, analysis)
+    yield on_console(recording(document), document)
 
 
-def _ledger_sections(document: Document, ledger: Ledger, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
-    yield waterfall(ledger, causes=document["causes"], analysis=analysis)
-    source = Source(analysis=analysis, document=document)
+def _ledger_sections(source: Source) -> Iterator[Iterator[RenderableType]]:
+    analysis, document = source.analysis, source.document
+    yield on_console(ledger(source), document)
     lost = losses(source)
     if lost.missing is None:
         yield on_console(lost, document)
-    yield utilization(analysis.utilization)
-    if analysis.energy.joules_per_step is not None:
-        yield on_console(energy(source), document)
-    if analysis.experts is not None:
-        yield on_console(experts(source), document)
-    if analysis.goodput is not None:
-        yield on_console(goodput(source), document)
-    if analysis.critical_path is not None:
-        yield on_console(critical_path(source), document)
-    if analysis.bubble is not None:
-        yield on_console(pipeline(source), document)
-    if analysis.comm:
-        yield on_console(communication(source), document)
-    yield on_console(ranks(source), document)
-    windows = [window for window in analysis.sampled_windows if not window.early]
-    if windows:
-        yield sampled_stacks(windows)
-    if analysis.slowdown is not None:
-        yield on_console(slowdown(source), document)
+    yield on_console(utilization(document), document)
+    for make in OF_STEPS:
+        section = make(source)
+        if section.missing is None or (make is critical_path and analysis.critical_path is not None):
+            yield on_console(section, document)
 
 
 def _head(document: Document) -> Iterator[RenderableType]:
@@ -115,46 +103,3 @@ def _head(document: Document) -> Iterator[RenderableType]:
     if (going_on := running(document["verdict"])) is not None:
         yield text(going_on, style="bold")
     yield text(", ".join(facts(document)))
-
-
-def steps(document: Document) -> str:
-    """The number of steps, and how many of them were recorded in detail, if not all."""
-    unwatched = sum(last - first + 1 for first, last in document["recorder"]["unwatched_steps"])
-    num_steps = document["run"]["steps"]
-    counted = count(num_steps, "step") + (", true number unknown" if document["run"]["backward_steps"] else "")
-    return counted + (f", {num_steps - unwatched:,} of them in detail" if unwatched else "")
-
-
-def facts(document: Document) -> Iterator[str]:
-    """Ranks, mesh, steps and step time of a run; for imported traces the number of traced ranks, for lists of runs."""
-    run, kernels = document["run"], document["kernels"]
-    if is_logbook(document):
-        yield from (count(run["world_size"], "rank"), count(run["attempts"], "run"), "imported from a list of events")
-        return
-    if document["slowdown"] is None and run["imported"]:
-        num_traced = 0 if kernels is None else len(kernels["ranks"])
-        snapshots = {each["rank"] for each in document["memory_snapshots"] or ()}
-        traces = "kernel traces" if document["gpu_partition"] else "traces without events of a GPU"
-        what, num_read = ("snapshots of memory", len(snapshots)) if snapshots else (traces, num_traced)
-        yield from (f"{what} of {num_read} of {count(run['world_size'], 'rank')}", "imported")
-        if run["steps"]:
-            yield f"{steps(document)}, median {duration(run['step_ns'])}"
-        return
-    mesh = " x ".join(f"{axis} {size}" for axis, size in run["mesh_axes"].items() if size > 1)
-    yield count(run["world_size"], "rank") + (f" ({mesh})" if mesh else "")
-    yield steps(document)
-    if run["step_ns"] is not None:
-        mean_ns = run["mean_step_ns"]
-        yield f"median step {duration(run['step_ns'])}" + ("" if mean_ns is None else f" (mean {duration(mean_ns)})")
-    if run["attempts"] > 1:
-        yield attempt(document)
-    if run["imported"]:
-        yield "imported from a table of operations"
-
-
-def attempt(document: Document) -> str:
-    """Which of several attempts is described, and how its steps are numbered."""
-    run = document["run"]
-    offset, of_all = run["training_step_offset"], f"{run['attempts']} attempts"
-    which = f"attempt {run['attempt']} of {of_all}" if run["later_attempts"] else f"the last of {of_all}"
-    return f"{which}, whose step 1 is step {offset + 1:,} of the training" if offset else which

@@ -1,12 +1,15 @@
 """torch's flight recorder of one rank: which collectives it issued last in each group, and which of them are complete.
 
-The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). torch writes the same as a
-pickle, e.g. when NCCL's watchdog ends a job. On gloo an entry is complete once it is `retired`, and messages are
-missing. Counts are torch's own, per group, the same on all members.
+The format is that of `torch._C._distributed_c10d._dump_fr_trace_json` (torch 2.6 and later). torch writes the same as
+a pickle, e.g. when NCCL's watchdog ends a job. Before torch 2.4, entries name their group by its number only, and count
+in `seq_id`. On gloo an entry is complete once it is `retired`, and messages are missing. Counts are torch's own, per
+group, the same on all members.
 """
 
+import gzip
 import json
 import pickle
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -23,9 +26,10 @@ INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_co
 ENTRIES = frozenset(("entries", "pg_config"))
 """Keys of which a dump has at least one."""
 PICKLE = b"\x80"
+GZIP = b"\x1f\x8b"
 DAMAGED = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError, ValueError),
-    pickle.PickleError,
+    *(pickle.PickleError, zlib.error),
 )
 """Exceptions that reading a damaged file raises."""
 
@@ -88,18 +92,20 @@ def read_flight(path: Path) -> Flight | None:
     """Read what a rank's thread wrote, or a dump that torch wrote as JSON or pickle. None if it cannot be read."""
     try:
         content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(GZIP) else content
         raw = load_plain(BytesIO(content)) if content.startswith(PICKLE) else json.loads(content)
         trace = raw.get("trace", raw)
         if not ENTRIES & trace.keys():
             return None
         listed = list(trace.get("entries", ()))
         config = {name: _numbers(group["ranks"]) for name, group in trace.get("pg_config", {}).items()}
+        at_ns = _whole(raw.get("at_ns", 0)) or max(map(_last_ns, listed), default=0)
         return Flight(
-            at_ns=_whole(raw.get("at_ns", 0)) or max(map(_last_ns, listed), default=0),
-            entries=tuple(_entry(entry) for entry in listed if not entry.get("is_p2p")),
+            at_ns=at_ns,
+            entries=tuple(_entry(entry, at_ns=at_ns) for entry in listed if not entry.get("is_p2p")),
             groups={str(name): tuple(map(_whole, ranks)) for name, ranks in raw.get("groups", config).items()},
             on_device=any(str(entry["profiling_name"]).startswith(ON_DEVICE) for entry in listed),
-            descriptions={str(name): str(text) for name, text in (entry["process_group"][:2] for entry in listed)},
+            descriptions={group: text for group, text in map(_group, listed) if text},
             completed=_completed(listed, trace.get("pg_status") or {}),
         )
     except DAMAGED:
@@ -121,17 +127,19 @@ class _Plain(pickle.Unpickler):
     """Reader of plain data."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
         raise NotPlainError(f"it names {module}.{name}")
 
 
 def _completed(listed: Sequence[Mapping[str, Any]], status: Mapping[Any, Any]) -> dict[str, int]:
     """Last complete collective of each group. Its status counts messages too, so it decides for groups without any."""
-    with_messages = {str(entry["process_group"][0]) for entry in listed if entry.get("is_p2p")}
+    with_messages = {_group(entry)[0] for entry in listed if entry.get("is_p2p")}
     last: dict[str, int] = {}
     for entry in listed:
-        name = str(entry["process_group"][0])
+        name, _ = _group(entry)
         known = status.get(str(entry.get("pg_id")), status.get(entry.get("pg_id"))) or {}
-        of_entry = _entry(entry)
+        of_entry = _entry(entry, at_ns=0)
         done = [of_entry.sequence] if of_entry.complete and not entry.get("is_p2p") else []
         done += [_whole(known.get("last_completed_collective", -1))] if name not in with_messages else []
         last[name] = max([last.get(name, -1), *done])
@@ -147,22 +155,34 @@ def _whole(value: Any) -> int:
 
 
 def _numbers(ranks: Any) -> list[int]:
-    """torch writes the ranks of a group as text, e.g. "[0, 1]"."""
-    return list(json.loads(ranks) if isinstance(ranks, str) else ranks)
+    """torch writes the ranks of a group as text, e.g. "[0, 1]"; empty for all ranks, or if it does not list them."""
+    return list(json.loads(ranks or "[]") if isinstance(ranks, str) else ranks)
+
+
+def _group(raw: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description of an entry's group."""
+    named = raw.get("process_group") or (raw["pg_id"], "")
+    return str(named[0]), str(named[1]) if len(named) > 1 else ""
 
 
 def _last_ns(raw: Mapping[str, Any]) -> int:
-    return max(_whole(raw.get(name) or 0) for name in INSTANTS)
+    return max(_instants(raw))
 
 
-def _entry(raw: Mapping[str, Any]) -> FlightEntry:
+def _instants(raw: Mapping[str, Any]) -> list[int]:
+    """Instants of an entry, in order; 0 for those that it lacks."""
+    return [_whole(raw.get(name) or 0) for name in INSTANTS]
+
+
+def _entry(raw: Mapping[str, Any], *, at_ns: int) -> FlightEntry:
+    """`at_ns`: instant of the dump, which stands for those that an entry lacks."""
     return FlightEntry(
-        group=str(raw["process_group"][0]),
-        sequence=_whole(raw["collective_seq_id"]),
+        group=_group(raw)[0],
+        sequence=_whole(raw["collective_seq_id"] if "collective_seq_id" in raw else raw["seq_id"]),
         operation=str(raw["profiling_name"]).rpartition(":")[2],
         dtype=",".join(map(str, raw.get("input_dtypes", ()))),
         num_elements=sum(prod(map(int, size)) for size in raw.get("input_sizes", ())),
         complete=bool(raw.get("retired")) or raw.get("state") == COMPLETED,
-        created_wall_ns=_whole(raw["time_created_ns"]),
+        created_wall_ns=next(filter(None, _instants(raw)), at_ns),
         timeout_ns=_whole(1_000_000 * int(raw.get("timeout_ms") or 0)),
     )

@@ -133,6 +133,8 @@ class TraceInfo:
     """Events that were left out because a time of theirs is not a number of 64 bits."""
     num_negative: int = 0
     """Events with a negative duration, which count as 0 ns long. Kineto has written such ones."""
+    num_twice: int = 0
+    """Events that the file has twice, as where a file was appended to itself. They count once."""
     has_shapes: bool = False
     """True if some operator has the shapes of its arguments."""
     has_strides: bool = False
@@ -256,6 +258,7 @@ def _trace(header: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Trace:
         "host": None,
         "num_untimed": 0,
         "num_negative": 0,
+        "num_twice": 0,
         "has_shapes": shaped,
         "has_strides": strided,
     }  # as far as an older file shows it

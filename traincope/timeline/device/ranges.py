@@ -37,7 +37,13 @@ ACTIVITIES: Mapping[Phase, tuple[tuple[str, ...], re.Pattern[str]]] = {
             r"|(_compile\..*)?compile_inner \(dynamo_timed\)"
         ),
     ),
-    Phase.SYNC: (RUNTIME, re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize|(cuda|hip)Memcpy(WithStream)?")),
+    Phase.SYNC: (
+        RUNTIME,
+        re.compile(
+            r"(cuda|hip)(Device|Stream|Event)Synchronize|(cuda|hip)Memcpy(WithStream)?"
+            r"|urQueueFinish|urEventWait|ze\w+Synchronize"
+        ),
+    ),
 }
 """Phase -> categories and names of what a thread does while it launches nothing."""
 

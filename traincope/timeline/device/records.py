@@ -18,7 +18,7 @@ from traincope.timeline.device.owners import Owned, owned
 from traincope.timeline.device.phases import phases
 from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
-from traincope.timeline.device.steps import DeviceSteps, marked_again, marked_by_several
+from traincope.timeline.device.steps import DeviceSteps, marked_after, marked_again, marked_by_several
 from traincope.timeline.device.traced import traced, why_no_steps
 from traincope.timeline.device.works import Works
 from traincope.timeline.intervals.painting import ABSENT
@@ -71,6 +71,11 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
             problems.append(
                 f"{trace.info.source} of rank {rank.rank} marks {numbers(again, 'step')} again after the end: two "
                 "profiles are in one file, and only the first one's steps count"
+            )
+        if marker is None and (after := marked_after(trace)):
+            problems.append(
+                f"{trace.info.source} of rank {rank.rank} marks {numbers(after, 'step')} after a step with a higher "
+                "number: two profiles are in one file, and only the first one's steps count"
             )
         if marker is None and (several := marked_by_several(trace)):
             problems.append(

@@ -87,10 +87,15 @@ def stepping_thread(trace: Trace, *, marker: str | None = None) -> int:
 def marked_again(trace: Trace) -> tuple[int, ...]:
     """Return the steps that the profiler marks again after their end, as in a file of two profiles."""
     every, rows = _marks(trace)
-    number, first = _marked(trace)
+    number, first = _firsts(trace)
     ends_ns = dict(zip(number.tolist(), trace.end_ns[first].tolist(), strict=True))
     pairs = zip(every.tolist(), trace.start_ns[rows].tolist(), strict=True)
     return tuple(sorted({each for each, start_ns in pairs if start_ns >= ends_ns[each]}))
+
+
+def marked_after(trace: Trace) -> tuple[int, ...]:
+    """Return the steps that the profiler marks only after a step with a higher number, as in a file of two profiles."""
+    return tuple(sorted(set(_firsts(trace)[0].tolist()) - set(_marked(trace)[0].tolist())))
 
 
 def marked_by_several(trace: Trace) -> tuple[int, ...]:
@@ -112,7 +117,16 @@ def _marks(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _marked(trace: Trace) -> tuple[Ints, Ints]:
-    """Number and row of the profiler's steps. Of two marks with one number, the first counts."""
+    """Number and row of the profiler's steps, in order. Of two marks with one number, the first counts; and none does
+    that follows a higher number.
+    """
+    number, rows = _firsts(trace)
+    rising = number == np.maximum.accumulate(number) if len(number) else number.astype(bool)
+    return number[rising], rows[rising]
+
+
+def _firsts(trace: Trace) -> tuple[Ints, Ints]:
+    """Number and row of the first mark of each step, in order of time."""
     every, rows = _marks(trace)
     number, first = np.unique(every, return_index=True)
     in_order = np.argsort(trace.start_ns[rows[first]], kind="stable")

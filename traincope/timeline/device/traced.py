@@ -20,8 +20,10 @@ from traincope.timeline.device.steps import PROFILER_STEP, DeviceSteps, device_s
 from traincope.timeline.device.works import NO_CALL, Works, gpus, works
 from traincope.timeline.intervals.painting import ABSENT
 
-HANDS_OVER = re.compile(r"c10d(_functional)?::.*|_c10d_functional::.*|record_param_comms", re.DOTALL)
-"""Operators that only hand a collective to a backend."""
+HANDS_OVER = re.compile(
+    r"(_?c10d(_functional)?|torch_ccl|oneccl_bindings_for_pytorch)::.*|record_param_comms", re.DOTALL
+)
+"""Operators that hand a collective to a backend, or wait for it there."""
 ON_HOST = re.compile(r"(gloo|ucc|mpi|oneccl|ccl):\w+")
 """Ranges in which a backend without a GPU communicates."""
 LAUNCHES = re.compile(r"(nccl|rccl):\w+")

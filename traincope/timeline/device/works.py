@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Bools, Ints
-from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace
+from traincope.store.side_tables.traces import HOST_OPERATOR, KERNEL, MEMORY, Trace
 from traincope.timeline.device.communication_kernels import communication_library
 
-RUNTIME = tuple(
-    f"{device}_{layer}" for device in ("cuda", "xpu", "privateuse1", "mtia") for layer in ("runtime", "driver")
-)
-"""Categories of the host's calls. ROCm's profiler uses those of CUDA."""
+DEVICES = ("cuda", "hip", "xpu", "hpu", "mtia", "privateuse1")
+RUNTIME = tuple(f"{device}_{layer}" for device in DEVICES for layer in ("runtime", "driver"))
+"""Categories of the host's calls. ROCm's profiler mostly uses those of CUDA."""
 NO_CALL = -1
 
 
@@ -130,6 +129,11 @@ def has_launches(trace: Trace) -> bool:
     """Return whether the trace has the call that launched some work. Without one, no idle time has a known cause."""
     works_of = trace.correlation[trace.of_category(KERNEL, *MEMORY)]
     return bool((_calls(trace, works_of) != NO_CALL).any())
+
+
+def traces_host(trace: Trace) -> bool:
+    """Return whether the trace has operators or calls of the host."""
+    return bool(trace.of_category(HOST_OPERATOR, *RUNTIME).any())
 
 
 def compute_stream(trace: Trace, works: Works) -> int:

@@ -1,14 +1,20 @@
 """The pages, one file each, and their registry: a new page is one file and one line here."""
 
 from traincope.report.sections.critical_path import critical_path
+from traincope.report.sections.energy import energy
+from traincope.report.sections.faults import faults
+from traincope.report.sections.goodput import goodput
+from traincope.report.sections.hangs import hangs
+from traincope.report.sections.hardware import hardware
+from traincope.report.sections.kernels import kernels
+from traincope.report.sections.logged import logged
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
+from traincope.report.sections.reliability import reliability
 from traincope.viewer.pages import (
     communication,
     compare,
     explained,
-    faults,
-    hardware,
     layout,
     ledger,
     plan,
@@ -20,7 +26,9 @@ from traincope.viewer.pages import (
 from traincope.viewer.pages.page import Asked, Needs, Page
 from traincope.viewer.sections import page as page_of
 
+FAULTS = page_of("faults", "Faults", hangs, faults, goodput, reliability, logged)
 MEMORY = page_of("memory", "Memory", memory)
+HARDWARE = page_of("hardware", "Hardware", hardware, energy, kernels)
 PIPELINE = page_of("pipeline", "Pipeline", pipeline)
 CRITICAL_PATH = page_of("critical-path", "Critical path", critical_path)
 
@@ -30,14 +38,14 @@ TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
     ("Timeline", (timeline.PAGE,)),
     ("Ranks", (ranks.PAGE, workflow.PAGE)),
     ("Communication and pipeline", (communication.PAGE, PIPELINE)),
-    ("Faults", (faults.PAGE,)),
-    ("Memory and hardware", (MEMORY, hardware.PAGE)),
+    ("Faults", (FAULTS,)),
+    ("Memory and hardware", (MEMORY, HARDWARE)),
     ("Plan and compare", (plan.PAGE, layout.PAGE, compare.PAGE)),
 )
 """The tabs in order, each with its pages; a tab opens its first."""
 PAGES: tuple[Page, ...] = tuple(page for _, pages in TABS for page in pages)
 """All pages in order; an address without a page opens the first."""
-OF_A_LOGBOOK = (verdict.PAGE, explained.PAGE, faults.PAGE, plan.PAGE, layout.PAGE, compare.PAGE)
+OF_A_LOGBOOK = (verdict.PAGE, explained.PAGE, FAULTS, plan.PAGE, layout.PAGE, compare.PAGE)
 """Pages that have something to show of an imported list of runs."""
 WITHOUT_A_RUN = (plan.PAGE, layout.PAGE, explained.PAGE)
 """Pages that need no run, the first one first."""

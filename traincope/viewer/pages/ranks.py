@@ -1,4 +1,4 @@
-"""Ranks page: own work of each rank over the steps, stragglers, experts, and the ranks' clocks."""
+"""Ranks page: own work of each rank over the steps, stragglers, sampled stacks, experts, and the ranks' clocks."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ from dash.development.base_component import Component
 
 from traincope.report.sections.experts import experts
 from traincope.report.sections.ranks import ranks
+from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.units import numbers
 from traincope.viewer.components import absent, section, table
 from traincope.viewer.numbers import number
@@ -22,6 +23,9 @@ def render(asked: Asked) -> Sequence[Component]:
     missing = asked.document["run"]["missing_ranks"]
     if missing:
         shown.append(absent(f"No records from {numbers(missing, 'rank')}. No figure includes them."))
+    stacks = sampled_stacks(asked.source)
+    if stacks.missing is None:
+        shown.append(rendered(stacks, asked))
     if analysis.experts is not None:
         shown.append(rendered(experts(asked.source), asked))
     return [*shown, section("Clocks", _clocks(asked), note="times of two ranks compare only within these bounds")]

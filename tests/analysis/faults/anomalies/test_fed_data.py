@@ -1,6 +1,7 @@
 """Passes in the same order, batches that come once per worker, and ranks with the same batches."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,12 @@ def found(
     sampling: int = DIVIDED,
     groups: Sequence[Group] = (group("dp", 0, 1),),
     left: bool = False,
+    coords: Sequence[dict[str, int]] = ({}, {}, {}, {}),
 ) -> list[Finding]:
-    ranks = [rank(number, *rows(passes, sampling, left=left), groups=groups) for number, passes in enumerate(of_ranks)]
+    ranks = [
+        rank(number, *rows(passes, sampling, left=left), groups=groups, coords=coords[number])
+        for number, passes in enumerate(of_ranks)
+    ]
     return [each for each in analyze(timeline(*ranks)).verdict if each.kind == "data_order"]
 
 
@@ -142,6 +147,33 @@ def test_ranks_with_the_same_batches_are_found() -> None:
     (finding,) = found((FIRST, SECOND), (FIRST, SECOND), sampling=SHUFFLES)
     assert "all 2 ranks are fed the same batches (20 were compared)" in finding.evidence
     assert "DistributedSampler" in finding.advice
+
+
+MESH = [{"one": number // 2, "other": number % 2} for number in range(4)]
+
+
+def on(one: str, other: str) -> dict[str, Any]:
+    """Coordinates and groups of four ranks on two axes."""
+    groups = [group(one, 0, 2), group(one, 1, 3, key="1"), group(other, 0, 1, key="2"), group(other, 2, 3, key="3")]
+    return {"groups": groups, "coords": [{one: at["one"], other: at["other"]} for at in MESH]}
+
+
+def test_data_that_are_divided_by_one_of_two_axes_are_found() -> None:
+    fed = (FIRST, SECOND), (SECOND, FIRST), (FIRST, SECOND), (SECOND, FIRST)
+    (finding,) = found(*fed, **on("dp_replicate", "dp_shard"))
+    assert finding.ranks == ()
+    assert finding.evidence.startswith(
+        "ranks 0, 2 are fed the same batches (20 were compared), and so are ranks 1, 3, so averaging"
+    )
+    assert "dp_replicate x dp_shard" in finding.advice
+
+
+def test_only_replicas_are_compared_where_the_mesh_has_other_axes() -> None:
+    """Ranks 0 and 1 share their layers' products. Replicas are 0 and 2, 1 and 3."""
+    meant = (FIRST, SECOND), (FIRST, SECOND), (SECOND, FIRST), (SECOND, FIRST)
+    assert not found(*meant, **on("dp", "tp"))
+    (finding,) = found(*[(FIRST, SECOND)] * 4, **on("dp", "tp"))
+    assert finding.evidence.startswith("ranks 0, 2 are fed the same batches (20 were compared), and so are ranks 1, 3")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_an_import_has_a_report_of_kernel_traces_only() -> None:
         "    DataLoader more workers.",
         " 3. exposed memory  rank 0, all steps; confidence medium",
         "    the GPUs of the traces copy and do not compute for 10.0 % of the traced time",
-        "    do: Copy from pinned memory on a separate stream, earlier, and copy less.",
+        "    do: Copy from pinned memory on a separate stream, earlier and less.",
         "    meaning, remedy, check: traincope explain exposed_communication gpu_idle",
         "    exposed_memory",
         "",

@@ -7,14 +7,15 @@ from tests.virtual_gpu.programs import PROGRAMS
 from traincope.analysis import analyze
 from traincope.ingest import import_traces
 from traincope.report.document.document import to_document
-from traincope.report.text.sections.recording import lines
+from traincope.report.sections.recording import recording
+from traincope.report.sections.values import sentences
 from traincope.timeline import open_run
 
 
 def shown(name: str, folder: Path) -> str:
     import_traces(write_traces(PROGRAMS[name], folder / "traces"), folder / "run")
-    analysis = analyze(open_run(folder / "run"))
-    return "\n".join(line.plain for line in lines(to_document(analysis), analysis))
+    document = to_document(analyze(open_run(folder / "run")))
+    return "\n".join(sentences(document, recording(document)))
 
 
 def test_an_imported_pipeline_without_annotations_tells_why_it_has_no_bubble(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Data of one attempt that is fed in the same order in every pass, again by each new iterator, once per worker, or the
-same on every rank.
+same on several ranks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import Ints
-from traincope.events import LENGTH_SHIFT, MAX_LENGTH, WORKERS_SHIFT, SamplerTrait
+from traincope.events import LENGTH_SHIFT, MAX_LENGTH, WORKERS_SHIFT, Kind, Phase, SamplerTrait
 from traincope.store import RankBatches
-from traincope.timeline import Timeline
+from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import REPLICA_AXES, SHARD_AXES
 
 ENOUGH = 8
@@ -35,11 +35,16 @@ class SameOrder:
 class SameBatches:
     """Ranks that train on the same batches although they average their gradients."""
 
-    ranks: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    """Ranks with the same batches, at least two each."""
     batches: int
     """Number of compared batches."""
     divides: bool
     """A sampler that divides the data gave them."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(rank for group in self.groups for rank in group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,13 +175,35 @@ def _different(fed: Ints) -> bool:
 
 
 def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> SameBatches | None:
-    """Only where all ranks are replicas, or shards of one: ranks of other axes need the same batch."""
-    axes = {group.axis for rank in timeline.ranks for group in rank.groups if len(group.ranks) > 1}
-    if len(batches) < 2 or len(batches) < len(timeline.ranks) or not axes & (DATA_AXES - {"world"}) or axes - DATA_AXES:
+    """Compare ranks that are replicas, or shards of one: along other axes, ranks need the same batch.
+
+    Samples that the training generates are often of one prompt on several ranks: nothing is compared then.
+    """
+    if len(batches) < 2 or len(batches) < len(timeline.ranks) or any(map(_generates, timeline.ranks)):
         return None
     shared = min(len(each.fingerprints) for each in batches.values())
-    first, *others = (each.fingerprints[:shared] for each in batches.values())
-    if not _different(first) or not all(np.array_equal(first, other) for other in others):
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for rank in timeline.ranks:
+        fed, place = batches[rank.rank].fingerprints[:shared], _place_along_other_axes(rank)
+        if place is not None and _different(fed):
+            alike.setdefault((place, fed.tobytes()), []).append(rank.rank)
+    groups = tuple(sorted(tuple(ranks) for ranks in alike.values() if len(ranks) > 1))
+    if not groups:
         return None
     divides = any(bool((each.sampler & SamplerTrait.DIVIDES).any()) for each in batches.values())
-    return SameBatches(ranks=tuple(sorted(batches)), batches=shared, divides=divides)
+    return SameBatches(groups=groups, batches=shared, divides=divides)
+
+
+def _place_along_other_axes(rank: RankTimeline) -> tuple[tuple[str, int], ...] | None:
+    """Return a rank's coordinates on axes whose ranks need the same batch; None if they are not all known, or if no
+    group of it trains on different data.
+    """
+    axes = {group.axis for group in rank.groups if len(group.ranks) > 1}
+    others = axes - DATA_AXES
+    if not axes & (DATA_AXES - {"world"}) or not others <= rank.coords.keys():
+        return None
+    return tuple(sorted((axis, at) for axis, at in rank.coords.items() if axis not in DATA_AXES))
+
+
+def _generates(rank: RankTimeline) -> bool:
+    return bool((rank.of_kind(Kind.PHASE)["phase"] == Phase.GENERATE).any())

@@ -79,8 +79,8 @@ def _stops(run: _Run, edges: Sequence[Edge]) -> Iterator[Hang]:
         yield from (_by_devices(run, hang, edges) for hang in found)
     elif any(each.left for each in standings.values()):
         yield from _left_behind(run)
-    else:
-        yield from _without_waits(run)
+    elif not run.patience.imported or any(call.unfinished for each in standings.values() for call in each.calls.calls):
+        yield from _without_waits(run)  # dumps hold all that is open: without anything, nothing stands still
 
 
 def _dead(standings: Mapping[int, Standing], ends: Sequence[Fault], needed_ns: int) -> frozenset[int]:

@@ -56,12 +56,15 @@ def debugging(timeline: Timeline, late: Collection[int]) -> Weighted:
 
 
 def with_tools(found: Debugged) -> str:
-    """Return `torch's profiler is on in 44 of 71 steps, which take 61.0 ms, the others 30.2 ms`."""
+    """Return `torch's profiler is on in 44 of 71 steps: these ... take 61.0 ms on average, the others 30.2 ms`."""
     tools, are = " and ".join(found.tools) or SOME_TOOL, "are" if len(found.tools) > 1 else "is"
     on = f"{tools} {are} on in {found.steps:,} of {count(found.of, 'step')}"
     if found.without_ns is None:
-        return f"{on}: all that is measured here contains what that costs"
-    return f"{on}, which take {found.with_ns / 1e6:.1f} ms, the others {found.without_ns / 1e6:.1f} ms"
+        return f"{on}: too few steps are free of that to tell what it costs"
+    return (
+        f"{on}: these and the steps next to them take {found.with_ns / 1e6:.1f} ms on average, the others "
+        f"{found.without_ns / 1e6:.1f} ms"
+    )
 
 
 def turn_off(found: Debugged) -> str:

@@ -155,7 +155,11 @@ def _who(stragglers: Stragglers) -> str:
     return why_none(stragglers)
 
 
-TRACE_ALL = "Trace and import all ranks, with a torch that names the process groups of kernels (2.4 or newer)."
+TRACE_ALL = "Trace all ranks in the same steps, and import the traces together."
+NUMBERED_ALONE = (
+    "Compare each of these kernels with its shortest time: the rest is mostly wait. Collectives are matched only in steps "
+    "that the profiler marks, and messages only in groups of two ranks."
+)
 WITHOUT_GROUPS = (
     "Compare each of these kernels with its shortest time: the rest is mostly wait. They name no process group, so the "
     "kernels of other ranks cannot be matched. torch 2.4 or newer names the groups of NCCL's."
@@ -181,10 +185,11 @@ def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWa
     choices = "the transfer or a late rank"
     if why is AmbiguousWait.NOT_REPLAYED:
         choices = "the transfer, the schedule or a late stage"
+    where = "in collectives of unknown groups" if axis == UNKNOWN_AXIS else f"on {axis}"
     return Finding(
         kind=FindingKind.EXPOSED_COMMUNICATION,
         confidence=UNKNOWN,
-        evidence=(f"ranks wait {percent(share)} of step time on {axis}; {choices} may be the cause: {WHY[why]}"),
+        evidence=f"ranks wait {percent(share)} of step time {where}; {choices} may be the cause: {WHY[why]}",
         advice=_how_to_find_out(ledger, axis, why),
     )
 
@@ -192,7 +197,9 @@ def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWa
 def _how_to_find_out(ledger: Ledger, axis: str, why: AmbiguousWait) -> str:
     if ledger.clock is not LedgerClock.DEVICE:
         return REMEDIES[why]
-    return WITHOUT_GROUPS if axis == UNKNOWN_AXIS else TRACE_ALL
+    if axis == UNKNOWN_AXIS:
+        return WITHOUT_GROUPS
+    return NUMBERED_ALONE if why is AmbiguousWait.NOT_MATCHED else TRACE_ALL
 
 
 def _transfer_finding(

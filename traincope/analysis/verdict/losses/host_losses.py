@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from traincope.analysis.verdict.losses.copies import ANY_COPY, copy_advice
 from traincope.events import BATCHES_END, LOADER_WITHOUT_WORKERS, NO_STEP, Kind, Phase
 from traincope.store.job.attempts import LOADING, SAVING, SAVING_LATER
 from traincope.timeline import RankTimeline, Timeline
@@ -18,7 +19,7 @@ HOST_LOSSES = {
         "the GPUs wait for the host to launch their next kernel",
         "Launch fewer and larger kernels ({how}), and do less between launches.",
     ),
-    "exposed_memory": ("the GPUs only copy memory", "Copy from pinned memory on a separate stream, earlier and less."),
+    "exposed_memory": ("the GPUs only copy memory", ANY_COPY),
 }
 """Term -> (description, advice), for terms without further analysis. `{how}`: see `fewer_kernels`."""
 PARTLY_REMOVED = ("sync", "launch_gap", "exposed_memory")
@@ -53,6 +54,8 @@ def host_advice(term: str, timeline: Timeline, ranks: Collection[int] = ()) -> s
     """Return the advice for the loss in a term. `ranks`: those that lose; empty for all."""
     if term == "checkpoint_stall":
         return _checkpoint_advice([rank for rank in timeline.ranks if not ranks or rank.rank in ranks])
+    if term == "exposed_memory":
+        return copy_advice(timeline, ranks)
     return HOST_LOSSES[term][1].format(how=fewer_kernels(timeline))
 
 

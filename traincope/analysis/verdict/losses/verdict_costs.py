@@ -54,7 +54,7 @@ from traincope.analysis.verdict.losses.straggler_findings import (
     straggler_findings,
 )
 from traincope.timeline import LedgerClock, Timeline
-from traincope.timeline.device.works import has_launches
+from traincope.timeline.device.works import has_launches, traces_host
 from traincope.units import duration, numbers
 
 LARGE_EVALUATION = 0.1
@@ -84,6 +84,10 @@ NO_OPERATION = (
     "between the operations of the table",
     "Add the operations that run there to the table: loading, checkpoints, evaluation.",
 )
+OF_UNKNOWN_TYPES = (
+    "between the operations of known types of the table",
+    "Give the operations of other types a known one, or add those that run there: loading, checkpoints, evaluation.",
+)
 NO_OPERATOR = (
     "outside of the traced operators: Python between them, or a wait",
     "Record the run with traincope, which names waits, or trace with_stack=True and look at the gaps in a viewer.",
@@ -96,6 +100,10 @@ NO_NEXT_LAUNCH = (
 NO_LAUNCH = (
     UNKNOWN_IDLE,
     "Trace one step more, with ProfilerActivity.CPU: the launch of the next work shows what an idle GPU waits for.",
+)
+NO_LINK = (
+    UNKNOWN_IDLE,
+    "The calls in the traces do not name the works that they launch. Trace with a newer torch, or with its own profiler.",
 )
 """Description of unattributed time, and the advice."""
 
@@ -435,11 +443,13 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
     if timeline.of_host_traces:
         return NO_OPERATOR
     if timeline.run.operations is not None:
-        return NO_OPERATION
+        return NO_OPERATION if timeline.run.operations.known.all() else OF_UNKNOWN_TYPES
     if not timeline.run.info.imported or ledger.clock is not LedgerClock.DEVICE:
         return NO_PROBE
-    traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
-    return NO_NEXT_LAUNCH if all(map(has_launches, traces)) else NO_LAUNCH
+    unlinked = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank if not has_launches(trace)]
+    if not unlinked:
+        return NO_NEXT_LAUNCH
+    return NO_LINK if all(map(traces_host, unlinked)) else NO_LAUNCH
 
 
 def _unattributed(

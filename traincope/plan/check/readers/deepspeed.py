@@ -125,6 +125,9 @@ def _unmodelled(top: Values, zero: Values) -> Iterator[str]:
     """Yield the settings without a formula."""
     if _is_on(zero.get("zero_quantized_nontrainable_weights")):
         yield "quantized weights"
+    stages = top.table("pipeline").get("stages") if isinstance(top.get("pipeline"), Mapping) else None
+    if stages not in (None, 1, AUTO):
+        yield "a pipeline"
     low = [top.table(name) for name in ("bf16", "bfloat16", "fp16")]
     if not any(each.get("enabled") in (True, AUTO) for each in low):
         yield "a training in fp32 (neither bf16 nor fp16 is enabled)"

@@ -8,7 +8,7 @@ from typing import Any
 from traincope.plan.check.readers.shell import Variables, filled_in, options, script_lines, variables_of
 from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout, Overlap
+from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Transformer
 
@@ -71,8 +71,14 @@ UNMODELLED = {
     "hybrid-context-parallel": "hybrid context parallelism",
 }
 """Arguments that change memory or speed in a way without a formula here."""
+OFFLOADED = ("cpu-optimizer", "zero-offload")
+WHOLE_AGAIN = ("checkpoint-activations", "deepspeed-activation-checkpointing")
+"""Older names of full recomputation."""
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """--data-parallel-sharding-strategy -> ZeRO stage."""
+DEEPSPEED = "deepspeed"
+ULYSSES_RANKS = "ds-sequence-parallel-size"
+"""Arguments of Megatron-DeepSpeed: microsoft/Megatron-DeepSpeed, megatron/arguments.py."""
 MEGATRON_FSDP = ("use-megatron-fsdp", "use-custom-fsdp")
 MAX_PATTERN = 10_000
 """Most layers in a pattern of experts."""
@@ -194,7 +200,7 @@ def read_megatron(
 
 def _recompute(values: Values) -> Recompute:
     granularity = values.text("recompute-granularity", "")
-    if granularity == "full" or values.given("checkpoint-activations"):
+    if granularity == "full" or any(map(values.given, WHOLE_AGAIN)):
         return Recompute.FULL
     selective = granularity == "selective" or values.given("recompute-activations")
     return Recompute.SELECTIVE if selective else Recompute.NONE
@@ -210,6 +216,10 @@ def _unmodelled(values: Values) -> Iterator[str]:
         yield f"the optimizer {optimizer}"
     if values.text("recompute-method", "uniform") == "block" and values.given("recompute-num-layers"):
         yield "recomputation of some layers"
+    if values.given(DEEPSPEED) and not values.given("zero-stage"):
+        yield "ZeRO as DeepSpeed's configuration says, without --zero-stage"
+    if any(map(values.given, OFFLOADED)):
+        yield "optimizer states that are offloaded"
     if values.whole("num-distributed-optimizer-instances", 1) > 1:
         yield "several instances of the distributed optimizer"
 
@@ -223,6 +233,8 @@ def _zero(values: Values) -> int:
         if strategy not in SHARDED:
             raise values.wrong("data-parallel-sharding-strategy", strategy, f"one of {', '.join(SHARDED)}")
         return SHARDED[strategy]
+    if values.given(DEEPSPEED):
+        return values.whole("zero-stage", 0)
     return 1 if values.given("use-distributed-optimizer") else 0
 
 
@@ -330,7 +342,8 @@ def _gated_width(hidden: int) -> int:
 
 
 def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) -> Layout:
-    cp = values.whole("context-parallel-size", 1)
+    ulysses = values.whole(ULYSSES_RANKS, 1)
+    cp = values.whole("context-parallel-size", 1) * ulysses
     dp = values.quotient(gpus, tp * pp * cp, of="tensor x pipeline x context parallel sizes")
     micro = values.whole("micro-batch-size", 1)
     per_stage = values.whole("num-layers-per-virtual-pipeline-stage", 0)
@@ -341,6 +354,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
         tp=tp,
         pp=pp,
         cp=cp,
+        cp_method=ULYSSES if ulysses > 1 else RING,
         ep=values.whole("expert-model-parallel-size", 1),
         zero=_zero(values),
         sequence_parallel=values.given("sequence-parallel"),

@@ -16,6 +16,19 @@ TABLES = ("parallelism", "training", "checkpoint", "activation_checkpoint")
 """Tables whose values a Python function must not compute."""
 ADAM = "AdamW"
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v"}
+OLDER = {
+    "data_parallel_degree": "data_parallel_shard_degree",
+    **{
+        name: name
+        for name in (
+            *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
+            *("pipeline_parallel_degree", "pipeline_parallel_schedule", "pipeline_parallel_split_points"),
+            *("context_parallel_degree", "enable_async_tensor_parallel"),
+        )
+    },
+}
+"""Names in [training] and [experimental] before there was [parallelism] -> today's."""
+FLOAT8 = "enable_float8_linear"
 NO_PIPELINE = (
     "pipeline_parallel_layers_per_stage",
     "module_fqns_per_model_part",
@@ -95,6 +108,7 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
 
     Raises UsageError for values of a wrong kind and an impossible layout.
     """
+    tables = _as_today(source, tables)
     parallel, training = Values(source, tables, "parallelism"), Values(source, tables, "training")
     checkpoint, recompute = Values(source, tables, "checkpoint"), Values(source, tables, "activation_checkpoint")
     tp = parallel.whole("tensor_parallel_degree", 1)
@@ -108,7 +122,8 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
     return TrainingPlan(
         framework="torchtitan",
         open_because=why,
-        unmodelled=tuple(_unmodelled(parallel, training, model, pp=pp, optimizer=optimizer)),
+        unmodelled=tuple(_unmodelled(parallel, training, model, pp=pp, optimizer=optimizer))
+        + (("products in float8",) if Values(source, tables, "float8").get(FLOAT8) else ()),
         shape=shape,
         layout=layout,
         tp=tp,
@@ -124,6 +139,18 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
         blocking_saves=checkpoint.text("async_mode", "disabled") == "disabled" if saves else None,
         watches_stragglers=False,
     )
+
+
+def _as_today(source: str, tables: Mapping[str, object]) -> Mapping[str, object]:
+    """The tables with the degrees of parallelism where they are today."""
+    found: dict[str, object] = {}
+    for name in ("training", "experimental"):
+        table = Values(source, tables, name)
+        found |= {today: table.get(older) for older, today in OLDER.items() if table.given(older)}
+    if not found:
+        return tables
+    given = tables.get("parallelism")
+    return {**tables, "parallelism": {**found, **(given if isinstance(given, Mapping) else {})}}
 
 
 def _flavor(model: Values, training: Values) -> Transformer | None:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from traincope.explanations import Explanation, explanations
 from traincope.report.html.markup import Html, markdown, tag
-from traincope.report.html.section import Section, name_of
-from traincope.report.html.source import Source
+from traincope.report.html.section import Section
+from traincope.report.html.values import name_of
+from traincope.report.sections.source import Source
 
 NAME = "explained"
 
