@@ -11,12 +11,14 @@ from tests.timeline.build import Row, timeline
 from traincope.analysis import Analysis, Finding, FindingKind, HostShortage, ShortageCause, analyze
 from traincope.analysis.verdict.findings import ordered
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
-from traincope.events import Kind, Phase, Usage
+from traincope.events import BUSY_THREAD, Kind, Phase, Usage
 
 MS = 1_000_000
 STEP_NS = 100 * MS
 """Ranks work 60 ms, and transfer 40 ms."""
 OWN_CORE = {"allowed": [0, 1], "cores": 2, "quota": None}
+BUSY = Row(kind=Kind.EVENT, start_ns=MS, end_ns=MS, name=BUSY_THREAD, group=7)
+TELEMETRY = {"thread": "telemetry", "runs": "Telemetry.run", "of_ns": 10**9}
 SAME_CORE = {"allowed": [0], "cores": 2, "quota": None}
 
 
@@ -43,24 +45,31 @@ def analysed(
     *,
     of: Phase = Phase.FORWARD,
     all_ns: int = 0,
+    threads: Mapping[int, float] | None = None,
 ) -> Analysis:
-    """`of`, `all_ns`: see `lockstep`."""
-    also = {rank: readings(counted) for rank, counted in enumerate(counts)}
+    """`of`, `all_ns`: see `lockstep`. `threads`: rank -> part of the time in which its thread for telemetry runs."""
+    busy = {rank: [BUSY] if rank in (threads or {}) else [] for rank in range(len(counts))}
+    also = {rank: [*readings(counted), *busy[rank]] for rank, counted in enumerate(counts)}
     work_ns = [ms * MS for ms in work_ms or [60] * len(counts)]
     ranks = lockstep([work_ns] * ENOUGH, transfer_ns=STEP_NS - max(work_ns), of=of, all_ns=all_ns, also=also)
-    return analyze(
-        timeline(
-            *(
-                replace(rank, info=replace(rank.info, cpu_limits=dict(own)))
-                for rank, own in zip(ranks, limits, strict=True)
-            )
+    ranks = [
+        replace(
+            rank,
+            info=replace(rank.info, cpu_limits=dict(own)),
+            details={7: {**TELEMETRY, "busy_ns": round(1e9 * (threads or {}).get(number, 0.0))}},
         )
-    )
+        for number, (rank, own) in enumerate(zip(ranks, limits, strict=True))
+    ]
+    return analyze(timeline(*ranks))
 
 
 def shortage(analysis: Analysis) -> HostShortage:
     (found,) = analysis.host_shortages
     return found
+
+
+def finding(analysis: Analysis) -> Finding:
+    return next(each for each in analysis.verdict if each.kind == FindingKind.HOST_SHORTAGE)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +212,8 @@ def test_a_host_comes_after_causes_of_their_own_and_before_what_it_may_explain()
 
 
 def test_what_need_not_be_sent_is_reported_on_a_host_without_enough_cores() -> None:
-    (lack,) = analysed([usage(30)] * 2, [SAME_CORE] * 2).host_shortages
+    analysis = analysed([usage(30)] * 2, [SAME_CORE] * 2)
+    (lack,) = analysis.host_shortages
     sent = Finding(
         kind=FindingKind.EXPOSED_TRANSFER, confidence="medium", evidence="", advice="", estimated_gain_ratio=0.2
     )
@@ -211,7 +221,7 @@ def test_what_need_not_be_sent_is_reported_on_a_host_without_enough_cores() -> N
     ((_, unjudged), (_, kept)) = without_blame(iter([(0.2, sent), (0.2, avoidable)]), [lack])
     assert (unjudged.kind, unjudged.confidence) == (FindingKind.EXPOSED_COMMUNICATION, "unknown")
     assert kept == avoidable
-    (host,) = (finding for _, finding in host_findings([lack]))
+    (host,) = (finding for _, finding in host_findings([lack], analysis.timeline))
     assert ordered([host, avoidable]) == (avoidable, host)
     unpriced = replace(avoidable, estimated_gain_ratio=None)
     assert ordered([host, unpriced]) == (unpriced, host)
@@ -237,3 +247,25 @@ def test_loader_workers_that_keep_most_of_the_busy_cores_busy_decide_the_advice(
     assert finding.kind == FindingKind.HOST_SHORTAGE
     assert "1.4 of them DataLoader workers" in finding.evidence
     assert "one thread" in finding.advice
+
+
+def test_threads_of_python_that_compute_on_all_ranks_are_named_with_what_the_host_lacks() -> None:
+    lacking = analysed([usage(30)] * 2, [SAME_CORE] * 2, threads={0: 0.8, 1: 0.9})
+    evidence = finding(lacking).evidence
+    assert "its thread telemetry (Telemetry.run) runs or waits for a core 90.0 % of the time" in evidence
+    assert finding(lacking).advice.startswith("Do the work of that thread in another process")
+    assert "Bind each rank" in finding(lacking).advice
+    for threads in ({0: 0.8}, {0: 0.8, 1: 0.4}):
+        assert "telemetry" not in finding(analysed([usage(30)] * 2, [SAME_CORE] * 2, threads=threads)).evidence
+
+
+def test_ranks_that_neither_run_nor_lack_a_core_beside_a_busy_thread_lack_the_interpreter() -> None:
+    """They run 30 of their 60 ms, and wait 2 ms for a core, in steps of 100 ms."""
+    stopped = analysed([usage(2)] * 2, [OWN_CORE] * 2, threads={0: 0.9, 1: 0.9})
+    assert (shortage(stopped).cause, shortage(stopped).ratio) == (ShortageCause.INTERPRETER, pytest.approx(0.28))
+    assert finding(stopped).evidence.startswith(
+        "the training threads of all ranks of host host-boot stand still 28.0 % of the time: in their compute they "
+        "neither run nor wait for a core; on each of them, its thread telemetry (Telemetry.run)"
+    )
+    assert analysed([usage(2)] * 2, [OWN_CORE] * 2, threads={0: 0.9}).host_shortages == ()
+    assert analysed([usage(2, CPU_TIME=58)] * 2, [OWN_CORE] * 2, threads={0: 0.9, 1: 0.9}).host_shortages == ()

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from traincope.analysis.attribution.terms import COMPUTE
+from traincope.analysis.ledger.busy_threads import busy_thread
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.events import Kind, Usage
-from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline import LedgerClock, RankTimeline, Timeline
 from traincope.topology import Host
 
 NEEDED = {Usage.CORE_WAIT, Usage.CPU_TIME}
@@ -24,6 +26,8 @@ SAME = 0.5
 """Least share of the longest wait on a host from which a rank is as short of cores as that one."""
 STARVED, STARVED_SHARE = 1.0, 0.25
 """On a full host: wait per CPU time, and least share of the longest wait, from which a rank lacks cores too."""
+BUSY_THREAD = 0.5
+"""Part of the time in which another Python thread must be active to keep the training thread from the GIL."""
 BUSY = 0.8
 """Share of the cores that must be busy for other processes, or the ranks' own threads, to be the cause."""
 MIN_OTHERS = 0.1
@@ -42,6 +46,8 @@ class ShortageCause(StrEnum):
     """The host has fewer cores than ranks."""
     OTHER_PROCESSES = "other_processes"
     OWN_THREADS = "own_threads"
+    INTERPRETER = "interpreter"
+    """Another Python thread of each rank holds the GIL."""
     UNKNOWN = "unknown"
     """They lack cores, and it is not known why."""
     MEMORY = "memory"
@@ -60,7 +66,7 @@ class HostShortage:
     ratio: float
     """Share of the time in which a training thread waits for a core or for memory: the mean over these ranks."""
     wait_per_cpu: float | None
-    """Wait for a core / CPU time of these training threads; None: they lack memory."""
+    """Wait for a core / CPU time of these training threads; None: they do not lack cores."""
     allowed: tuple[int, ...] = ()
     """Numbers of the cores that these ranks may use, together; empty: not recorded."""
     host_cores: int | None = None
@@ -111,7 +117,11 @@ def host_shortages(timeline: Timeline, ledger: Ledger) -> tuple[HostShortage, ..
     found = (
         shortage
         for host, ranks in _by_host(timeline, ledger).items()
-        for shortage in (_of_cores(host.name, ranks), _of_memory(host.name, ranks))
+        for shortage in (
+            _of_cores(host.name, ranks),
+            _of_memory(host.name, ranks),
+            _of_interpreter(host.name, ranks, timeline, ledger),
+        )
         if shortage is not None
     )
     return tuple(sorted(found, key=lambda shortage: -shortage.ratio))
@@ -258,6 +268,29 @@ def _of_memory(host: str, ranks: Sequence[_Rank]) -> HostShortage | None:
     )
 
 
+def _of_interpreter(host: str, ranks: Sequence[_Rank], timeline: Timeline, ledger: Ledger) -> HostShortage | None:
+    """All ranks have a busy thread, and the training threads neither run nor lack a core in a part of their compute."""
+    if ledger.clock is not LedgerClock.HOST:
+        return None
+    stopped = {}
+    for own in ledger.ranks:
+        rank = next((each for each in ranks if each.rank == own.rank), None)
+        thread = None if rank is None else busy_thread(timeline, own.rank)
+        if rank is not None and thread is not None and thread.ratio >= BUSY_THREAD:
+            computes = sum(own.total(term) or 0 for term in COMPUTE) / max(own.total_wall_ns, 1)
+            stopped[own.rank] = computes - rank.rates[Usage.CPU_TIME] - rank.core_wait
+    if len(stopped) < len(ranks) or min(stopped.values()) < MIN_RATIO:
+        return None
+    return HostShortage(
+        host=host,
+        ranks=tuple(stopped),
+        num_ranks=len(ranks),
+        cause=ShortageCause.INTERPRETER,
+        ratio=float(np.mean([*stopped.values()])),
+        wait_per_cpu=None,
+    )
+
+
 def short_ranks(shortages: Collection[HostShortage]) -> frozenset[int]:
     """Return the ranks that lack cores together with others."""
     return frozenset(rank for each in _shared(shortages) for rank in each.ranks)
@@ -276,4 +309,4 @@ def bound_apart(timeline: Timeline, rank: int, peers: Collection[int]) -> frozen
 
 
 def _shared(shortages: Collection[HostShortage]) -> Iterator[HostShortage]:
-    yield from (each for each in shortages if each.cause is not ShortageCause.MEMORY and len(each.ranks) > 1)
+    yield from (each for each in shortages if each.wait_per_cpu is not None and len(each.ranks) > 1)

@@ -1,15 +1,13 @@
 """The kernel's counts of a straggler's threads and of its peers': waits for a core, and pages read from a disk."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from traincope.analysis.ledger.host_shortages import PAGE_NS, usage_rates
-from traincope.events import BUSY_THREAD, Kind, Usage
-from traincope.timeline import RankTimeline, Timeline
-from traincope.units import share
+from traincope.events import Usage
+from traincope.timeline import RankTimeline
 
 SHARE = 0.5
 """Smallest share of the lateness that a cause must explain. Ours."""
@@ -51,38 +49,6 @@ class HostUsage:
     def lacks_memory(self, late_ns: float) -> bool:
         """Return whether its reads of pages explain a lateness even on a fast disk."""
         return (self.major_faults - self.peers_major_faults) * PAGE_NS >= SHARE * late_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusyThread:
-    """Another Python thread of a rank, which computes while the training thread has work."""
-
-    name: str
-    runs: str
-    """Qualified name of its function."""
-    ratio: float
-    """Part of the time in which it ran, or was ready and had no core, where it was looked at."""
-
-    @property
-    def phrase(self) -> str:
-        return f"its thread {self.name} ({self.runs}) runs or waits for a core {share(self.ratio)} of the time"
-
-
-def busy_thread(timeline: Timeline, rank: int) -> BusyThread | None:
-    """Return the other Python thread of a rank that was active longest. None if none was seen."""
-    records = next(each for each in timeline.run.ranks if each.rank == rank)
-    events = records.thread("main")
-    busy_ns, of_ns = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for event in events[events["kind"] == Kind.EVENT]:
-        details = records.details.get(int(event["group"]), {})
-        if records.name(int(event["name"])) == BUSY_THREAD and isinstance(details.get("busy_ns"), int):
-            thread = str(details.get("thread", "")), str(details.get("runs", ""))
-            busy_ns[thread] += details["busy_ns"]
-            of_ns[thread] += int(details.get("of_ns", 0))
-    if not busy_ns:
-        return None
-    thread, longest_ns = busy_ns.most_common(1)[0]
-    return BusyThread(name=thread[0], runs=thread[1], ratio=longest_ns / max(of_ns[thread], 1))
 
 
 def host_usage(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.faults.anomalies.apart import Apart
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
 from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
 from traincope.analysis.faults.anomalies.learning_rates import DifferentRates
@@ -82,6 +83,28 @@ def unreduced(gradients: UnreducedGradients | None) -> Iterator[Finding]:
         confidence=HIGH if gradients.counted or outside is not None else MEDIUM,
         evidence=evidence,
         advice=advice,
+    )
+
+
+def parts_apart(apart: Apart | None) -> Iterator[Finding]:
+    """Finding about replicas that drift apart because parts of the job exchange nothing."""
+    if apart is None:
+        return
+    first, *others = (numbers(part, "rank") for part in apart.parts[:MAX_NAMED])
+    more = f" and {len(apart.parts) - MAX_NAMED} more parts" if len(apart.parts) > MAX_NAMED else ""
+    along = f", along the mesh axis {apart.axis}," if apart.axis is not None else ""
+    yield Finding(
+        kind=FindingKind.UNREDUCED_GRADIENTS,
+        confidence=MEDIUM,
+        evidence=(
+            f"replicas drift apart: {first}, and {', and '.join(others)}{more}{along} have gradients of the same size "
+            f"and exchange nothing in all {apart.num_steps} steps with detail: each part trains a model of its own"
+        ),
+        advice=(
+            f"Give FSDP or DDP the whole mesh{f', {apart.axis} included' if apart.axis is not None else ''} (for "
+            "replicas of shards, fully_shard takes a mesh of two axes). Then restart from a checkpoint that was equal "
+            "on all ranks. If the parts are meant to train apart, as in an ensemble, all is well."
+        ),
     )
 
 

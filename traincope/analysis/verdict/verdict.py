@@ -8,6 +8,7 @@ from traincope.analysis.communication.call_sites import RankCalls
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.efficiency.experts import ExpertLoads
 from traincope.analysis.efficiency.utilization import Ratios
+from traincope.analysis.faults.anomalies.apart import ranks_apart
 from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
@@ -40,6 +41,7 @@ from traincope.analysis.verdict.bad_state import (
     added_after_reduction,
     bad_state,
     outside_of_units,
+    parts_apart,
     unequal_rates,
     unreduced,
 )
@@ -110,6 +112,7 @@ def verdict(
     findings += bad_state(timeline, faults, state)
     drifting = outside_units(timeline, calls)
     findings += unreduced(unreduced_gradients(timeline, calls)) if drifting is None else outside_of_units(drifting)
+    findings += parts_apart(ranks_apart(timeline))
     findings += added_after_reduction(late_backwards(timeline))
     findings += data_findings(timeline, order, fed)
     findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step

@@ -61,10 +61,10 @@ class UnreducedGradients:
 def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> UnreducedGradients | None:
     """Find gradients without a reduction; None if all are reduced, or if the records do not show that."""
     steps = min((rank.num_steps for rank in calls), default=0)
-    if len(calls) < 2 or steps < ENOUGH_STEPS or not all(map(_trains, timeline.ranks)):
+    if len(calls) < 2 or steps < ENOUGH_STEPS or not all(map(trains, timeline.ranks)):
         return None
     by_ddp = all(is_of_ddp(rank) for rank in timeline.ranks)
-    gradients = [_gradient_bytes(rank) for rank in timeline.ranks]
+    gradients = [gradient_bytes(rank) for rank in timeline.ranks]
     known = None if None in gradients else min(each for each in gradients if each is not None)
     reduced = max(round(_full_bytes(rank.messages) / rank.num_steps) for rank in calls)
     found = UnreducedGradients(
@@ -92,8 +92,8 @@ def is_of_ddp(rank: RankTimeline) -> bool:
     return any(g.axis == DDP_AXIS and g.rule == WRAPPER and len(g.ranks) > 1 for g in rank.groups) and _one_axis(rank)
 
 
-def _trains(rank: RankTimeline) -> bool:
-    """Return whether it had backward and optimizer phases, and no pipeline."""
+def trains(rank: RankTimeline) -> bool:
+    """Return whether the rank had backward and optimizer phases, and no pipeline."""
     phases = rank.main["phase"][rank.main["kind"] == Kind.PHASE]
     piped = bool((rank.main["kind"] == Kind.ACTION).any())
     return not piped and all((phases == phase).any() for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
@@ -179,7 +179,8 @@ def _num_unseen(rank: RankTimeline) -> int:
     return sum(step.number // BLOCK_STEPS * BLOCK_STEPS not in seen for step in rank.steps)
 
 
-def _gradient_bytes(rank: RankTimeline) -> int | None:
+def gradient_bytes(rank: RankTimeline) -> int | None:
+    """Return the bytes of a rank's gradients; None if they were not measured."""
     records = rank.of_kind(Kind.MEMORY)
     numbers = [at for at, name in enumerate(rank.names) if name == MemoryMeasure.GRADIENTS]
     values = records["value"][np.isin(records["name"], numbers)]

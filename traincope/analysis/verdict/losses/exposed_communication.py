@@ -157,8 +157,8 @@ def _who(stragglers: Stragglers) -> str:
 
 TRACE_ALL = "Trace all ranks in the same steps, and import the traces together."
 NUMBERED_ALONE = (
-    "Compare each of these kernels with its shortest time: the rest is mostly wait. Collectives are matched only in steps "
-    "that the profiler marks, and messages only in groups of two ranks."
+    "Compare each of these kernels with its shortest time: the rest is mostly wait. Collectives are matched only in "
+    "steps that the profiler marks, and messages only in groups of two ranks."
 )
 WITHOUT_GROUPS = (
     "Compare each of these kernels with its shortest time: the rest is mostly wait. They name no process group, so the "

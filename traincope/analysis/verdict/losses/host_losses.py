@@ -10,6 +10,10 @@ from traincope.events import BATCHES_END, LOADER_WITHOUT_WORKERS, NO_STEP, Kind,
 from traincope.store.job.attempts import LOADING, SAVING, SAVING_LATER
 from traincope.timeline import RankTimeline, Timeline
 
+OTHER_PROCESS = (
+    "Do the work of that thread in another process (multiprocessing; for asynchronous checkpoints "
+    "AsyncCheckpointerType.PROCESS), or in code that releases the GIL"
+)
 HOST_LOSSES = {
     "checkpoint_stall": ("checkpoints stop training", "Save checkpoints asynchronously, or less often."),
     "gc": ("garbage collection stops the training thread", "Call gc.disable(), and gc.collect() between steps."),

@@ -10,13 +10,19 @@ from statistics import mean, median
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.ledger.busy_threads import busy_thread
 from traincope.analysis.ledger.debug_tools import debugged_ranks
 from traincope.analysis.ledger.host_shortages import bound_apart
-from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.own_work import place
 from traincope.analysis.stragglers.stragglers import Straggler, Stragglers
 from traincope.analysis.verdict.losses.debugging import turn_off, with_tools
-from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, MADE_HERE, host_advice, loads_itself
+from traincope.analysis.verdict.losses.host_losses import (
+    HOST_LOSSES,
+    MADE_HERE,
+    OTHER_PROCESS,
+    host_advice,
+    loads_itself,
+)
 from traincope.events import Work
 from traincope.timeline import Timeline
 from traincope.units import flops, numbers
@@ -46,10 +52,6 @@ BALANCE_ATTENTION = (
     "or striped chunks, and batches by squared lengths"
 )
 OWN_CODE = "Let every rank do a part of this work, do it less often, or move it to another thread or process"
-OTHER_PROCESS = (
-    "Do the work of that thread in another process (multiprocessing; for asynchronous checkpoints "
-    "AsyncCheckpointerType.PROCESS), or in code that releases the GIL"
-)
 LACKS_CORE = "Find what else runs on its cores (`pidstat -t 1` on its host). Give each rank cores of its own"
 FEWER_THREADS = ", and no more threads than cores (OMP_NUM_THREADS)"
 LACKS_MEMORY = (

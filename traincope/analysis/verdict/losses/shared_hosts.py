@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
-from traincope.analysis.ledger.host_shortages import MIN_OTHERS, HostShortage, ShortageCause
+from traincope.analysis.ledger.busy_threads import BusyThread, busy_thread
+from traincope.analysis.ledger.host_shortages import BUSY_THREAD, MIN_OTHERS, HostShortage, ShortageCause
 from traincope.analysis.verdict.findings import Finding, FindingKind, Weighted, percent, with_gain
-from traincope.analysis.verdict.losses.host_losses import CHEAPER_BATCHES
+from traincope.analysis.verdict.losses.host_losses import CHEAPER_BATCHES, OTHER_PROCESS
+from traincope.timeline import Timeline
 from traincope.units import count, numbers
 
 ADVICE = {
@@ -24,6 +26,7 @@ ADVICE = {
         "workers, use fewer"
     ),
     ShortageCause.OWN_THREADS: "Use no more threads than cores (OMP_NUM_THREADS), and fewer DataLoader workers",
+    ShortageCause.INTERPRETER: OTHER_PROCESS,
     ShortageCause.UNKNOWN: "Find the threads that use the cores (`pidstat -t 1`), and give each rank cores of its own",
     ShortageCause.MEMORY: (
         "Free memory on the host (`free -h`), or raise the memory limit of the container: pages come back from a disk. "
@@ -62,22 +65,39 @@ def without_blame(exposed: Weighted, shortages: Sequence[HostShortage]) -> Weigh
         yield share, finding
 
 
-def host_findings(shortages: Sequence[HostShortage]) -> Weighted:
+def host_findings(shortages: Sequence[HostShortage], timeline: Timeline) -> Weighted:
     """One finding for each cause, with all its ranks, about the worst host."""
     for cause in dict.fromkeys(each.cause for each in shortages):
         hosts = [each for each in shortages if each.cause is cause]
-        yield hosts[0].ratio, _finding(hosts)
+        yield hosts[0].ratio, _finding(hosts, _busy_thread_of_each(hosts[0], timeline))
 
 
-def _finding(hosts: Sequence[HostShortage]) -> Finding:
+def _busy_thread_of_each(shortage: HostShortage, timeline: Timeline) -> BusyThread | None:
+    """Return the busiest thread of these ranks, if each of them has one of this name."""
+    threads = [busy_thread(timeline, rank) for rank in shortage.ranks]
+    found = [thread for thread in threads if thread is not None and thread.ratio >= BUSY_THREAD]
+    is_common = len(found) == len(threads) and len({thread.text for thread in found}) == 1
+    return (
+        max(found, key=lambda thread: thread.ratio)
+        if is_common and shortage.cause is not ShortageCause.MEMORY
+        else None
+    )
+
+
+def _finding(hosts: Sequence[HostShortage], thread: BusyThread | None) -> Finding:
     worst, is_all = hosts[0], all(len(each.ranks) == each.num_ranks for each in hosts)
     more = f"; the same on {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
+    if thread is not None:
+        more = f"; on each of them, {thread.phrase}, and only the thread that holds the GIL runs Python{more}"
+    advice = _advice(worst)
+    if thread is not None and worst.cause is not ShortageCause.INTERPRETER:
+        advice = f"{OTHER_PROCESS.removesuffix('.')}. {advice}"
     return Finding(
         kind=FindingKind.HOST_SHORTAGE,
         ranks=() if is_all else tuple(sorted(rank for each in hosts for rank in each.ranks)),
         confidence=HIGH if worst.cause in SURE else MEDIUM,
         evidence=f"{_waits(worst)}: {_why(worst)}{_others(worst)}{more}",
-        advice=with_gain(_advice(worst), worst.ratio, at_most=True),
+        advice=with_gain(advice, worst.ratio, at_most=True),
         estimated_gain_ratio=worst.ratio,
         gain_at_most=True,
     )
@@ -95,6 +115,10 @@ def _waits(shortage: HostShortage) -> str:
     if shortage.cause is ShortageCause.MEMORY:
         pages = f"{shortage.pages_per_second or 0.0:,.0f} pages per second"
         return f"{who} of host {shortage.host} {wait} for {pages} from a disk"
+    if shortage.cause is ShortageCause.INTERPRETER:
+        return (
+            f"the training threads of {who} of host {shortage.host} stand still {percent(shortage.ratio)} of the time"
+        )
     per_cpu = "" if shortage.wait_per_cpu is None else f", {shortage.wait_per_cpu:.2f} s per CPU second"
     return f"{who} of host {shortage.host} {wait} {percent(shortage.ratio)} of the time for a core{per_cpu}"
 
@@ -123,6 +147,8 @@ def _why(shortage: HostShortage) -> str:
             return f"other processes keep {others:.1f} of its {host_cores} cores busy{workers}, the ranks {own:.1f}"
         case ShortageCause.OWN_THREADS:
             return f"the threads of the ranks keep {shortage.ranks_cores:.1f} of {len(shortage.allowed)} cores busy"
+        case ShortageCause.INTERPRETER:
+            return "in their compute they neither run nor wait for a core"
         case ShortageCause.MEMORY:
             return "their memory was taken from them, or they read files through mmap"
         case ShortageCause.UNKNOWN:

@@ -8,14 +8,14 @@ import numpy as np
 from traincope.analysis.attribution.terms import EVALUATION, UNATTRIBUTED
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.slow_code import line_within
+from traincope.analysis.ledger.busy_threads import busy_thread
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
-from traincope.analysis.stragglers.host_usage import busy_thread
 from traincope.analysis.stragglers.stops import Stops, stops
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
-from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, checkpoint_action, host_advice
-from traincope.analysis.verdict.losses.late_causes import OTHER_PROCESS, SHARE
+from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, OTHER_PROCESS, checkpoint_action, host_advice
+from traincope.analysis.verdict.losses.late_causes import SHARE
 from traincope.store.job.attempts import LOADING, SAVING
 from traincope.timeline import Timeline
 from traincope.units import count, duration, numbers

@@ -103,7 +103,8 @@ NO_LAUNCH = (
 )
 NO_LINK = (
     UNKNOWN_IDLE,
-    "The calls in the traces do not name the works that they launch. Trace with a newer torch, or with its own profiler.",
+    "The calls in the traces do not name the works that they launch. Trace with a newer torch, or with its own "
+    "profiler.",
 )
 """Description of unattributed time, and the advice."""
 
@@ -162,7 +163,7 @@ def cost_findings(
     weighted = [
         *rank_findings,
         *idle_findings(timeline, ledger, bubble, cause, prices, reported=cause is not None and cause.term in reported),
-        *host_findings(shortages),
+        *host_findings(shortages, timeline),
         *without_blame(
             exposed_findings(
                 timeline,
