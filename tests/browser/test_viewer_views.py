@@ -105,7 +105,7 @@ def test_a_run_of_very_many_ranks_opens_from_rows_and_its_events_on_request(
     loaded = shown(visit, address, "/")
     page = loaded.page
     expect(page.locator("main")).to_contain_text("This stands on 356 rows of steps 0-89", timeout=QUIET)
-    expect(page.locator(".finding h3")).to_have_text(["1. Hang", "2. Straggler"])
+    expect(page.locator(".finding h3")).to_have_text(["1. Stall", "2. Straggler"])
     expect(page.locator(".finding").first).to_contain_text("rank 2")
     expect(page.locator("header")).to_contain_text("rows until step 89; not all events are read")
     page.click("#tab-timeline")

@@ -1,6 +1,6 @@
 """A section of data as a part of a page: figures with their captions, tables, notes and links."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from dash import dcc, html
@@ -51,22 +51,34 @@ def page(slug: str, title: str, *makers: Callable[[Source], Section]) -> Page:
     return Page(slug=slug, title=title, needs=Needs.ANALYSIS, render=render)
 
 
-def rendered(each: Section, asked: Asked, *, links: Sequence[Sequence[Component | str]] = ()) -> Component:
-    """A section under its heading; an empty one is its reason alone. `links`: those of each of its findings."""
+def rendered(
+    each: Section,
+    asked: Asked,
+    *,
+    document: Mapping[str, object] | None = None,
+    links: Sequence[Sequence[Component | str]] = (),
+) -> Component:
+    """A section under its heading; an empty one is its reason alone.
+
+    `document` has its numbers, by default that of the run; `links` are those of each of its findings.
+    """
+    of = asked.document if document is None else document
     more = [html.P(_link(link, asked)) for link in each.links]
     if each.missing is not None:
         return html.Div([absent(each.missing), *more]) if more else absent(each.missing)
-    parts = [component for part in each.on_screens for component in _part(part, asked, links, title=each.title)]
-    return section(each.title, *parts, *more, note=plain(asked.document, each.lead))
+    parts = [component for part in each.on_screens for component in _part(part, asked, of, links, title=each.title)]
+    return section(each.title, *parts, *more, note=plain(of, each.lead))
 
 
-def _part(part: Shown, asked: Asked, links: Sequence[Sequence[Component | str]], *, title: str) -> Iterator[Component]:
+def _part(
+    part: Shown, asked: Asked, document: Mapping[str, object], links: Sequence[Sequence[Component | str]], *, title: str
+) -> Iterator[Component]:
     """A caption that repeats the section's title is left out."""
     match part:
         case Table():
             if part.caption != title and not part.folded:
                 yield html.H3(printed(part.caption))
-            rows = ([_cell(cell, asked) for cell in row] for row in part.rows)
+            rows = ([_cell(cell, asked, document) for cell in row] for row in part.rows)
             shown = table(part.heads, rows, left=part.left)
             yield html.Details([html.Summary(printed(part.caption)), shown]) if part.folded else shown
         case Drawing():
@@ -81,7 +93,7 @@ def _part(part: Shown, asked: Asked, links: Sequence[Sequence[Component | str]],
             yield html.Div([field("scope", options)], className="controls")
             yield from _drawn(part, part.of(chosen), asked)
         case Lines() if part.lines:
-            yield html.Ul([html.Li(words(asked.document, line)) for line in part.lines])
+            yield html.Ul([html.Li(words(document, line)) for line in part.lines])
         case Lines():
             pass
         case Listing():
@@ -89,7 +101,7 @@ def _part(part: Shown, asked: Asked, links: Sequence[Sequence[Component | str]],
             yield html.Pre("\n".join(map(printed, part.lines)))
         case Findings():
             for at, item in enumerate(part.items):
-                yield article(item, at, document=asked.document, links=links[at] if links else ())
+                yield article(item, at, document=document, links=links[at] if links else ())
         case _:
             assert_never(part)
 
@@ -100,7 +112,7 @@ def _drawn(part: Drawing | Choice, of: tuple[object, ...], asked: Asked) -> Iter
     yield asked.graph(DRAWN[part.figure](*of), id=linked(part.links) if part.links else None)
 
 
-def _cell(cell: Words, asked: Asked) -> Component | str:
+def _cell(cell: Words, asked: Asked, document: Mapping[str, object]) -> Component | str:
     """A cell of a table; plain text stays a string, whose length decides how it wraps."""
     match cell:
         case str():
@@ -110,7 +122,7 @@ def _cell(cell: Words, asked: Asked) -> Component | str:
         case Link():
             return _link(cell, asked)
         case _:
-            return html.Span(words(asked.document, cell))
+            return html.Span(words(document, cell))
 
 
 def _link(link: Link, asked: Asked) -> Component:

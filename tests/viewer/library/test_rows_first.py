@@ -1,9 +1,11 @@
 """A run of very many ranks opens from rows and last records; its events are read when they are asked for."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.summaries.test_summaries import RANKS, write_job
 from tests.viewer.library.reading import Here
@@ -11,6 +13,9 @@ from tests.viewer.texts import texts
 from traincope.analysis import Analysis
 from traincope.errors import DataError
 from traincope.report.document.job_summary import SummaryDocument
+from traincope.report.sections.job_summary import job_summary
+from traincope.report.sections.values import sentences
+from traincope.report.text.job_summary import render_summary
 from traincope.summaries import reading
 from traincope.viewer.app import _content, _pending
 from traincope.viewer.library.analysis_process import Reading
@@ -72,6 +77,26 @@ def test_the_first_page_stands_on_rows_and_says_so(library: Library) -> None:
     )
     assert lines[1] == "Read all events of 4 ranks"
     assert {"1. Stall", "2. Straggler", "forward", "57.5 %"} <= set(lines)
+    file = io.StringIO()
+    render_summary(opened.summary, Console(file=file, width=10_000))
+    for sentence in (each for section in job_summary(opened.summary) for each in sentences(opened.summary, section)):
+        assert sentence in file.getvalue()
+        assert any(sentence in line for line in lines) or sentence.startswith("meaning, remedy")
+
+
+@pytest.mark.parametrize(
+    ("compared", "found"),
+    [
+        (5, "No hang and no failed rank; too few steps to name a straggler: 5 of 17."),
+        (17, "Rows and last records show no hang, no failed rank and no straggler."),
+    ],
+)
+def test_a_job_without_a_finding_says_what_was_looked_for(library: Library, compared: int, found: str) -> None:
+    refresh(library)
+    summary = library[0].summary
+    assert summary is not None
+    bare: SummaryDocument = {**summary, "verdict": [], "compared_steps": compared, "compared_steps_needed": 17}
+    assert found in texts(list(rows_page.render(asked(library), bare)))
 
 
 def test_nothing_more_is_read_unless_asked_for(library: Library) -> None:

@@ -42,7 +42,7 @@ def _lines(document: Document) -> Iterator[Words]:
         yield Alarm(f"{numbers(run['missing_ranks'], 'rank')} of {run['world_size']} left no readable records")
     if run["imported"]:
         yield from _imported(document)
-        yield from _problems(recorder["problems"])
+        yield from problems(recorder["problems"])
         return
     yield f"{count(recorder['events'], 'event')}, {count(recorder['dropped'])} dropped, {_overhead(recorder)}"
     if losses := losses_text(recorder["lost"]):
@@ -53,7 +53,7 @@ def _lines(document: Document) -> Iterator[Words]:
     yield from _requested(recorder["sampling"]["requested"])
     if document["state_checks"] is not None:
         yield from _state_checks(document["state_checks"])
-    yield from _problems(recorder["problems"])
+    yield from problems(recorder["problems"])
     yield from _recorded_by([probe for probe in recorder["probes"] if probe["name"] == NATIVE_PROBE])
     yield from _probes([probe for probe in recorder["probes"] if not _is_expected(probe)])
     yield from _unmatched_collectives(recorder["probes"])
@@ -190,9 +190,10 @@ def _excluded_because(steps: list[list[int]], why: str) -> Iterator[str]:
         yield f"excluded from all averages because {why}: {ranges(steps, 'step', max_ranges=MAX_LINES)}"
 
 
-def _problems(problems: list[str]) -> Iterator[Alarm]:
-    yield from map(Alarm, problems[:MAX_PROBLEMS])
-    if (hidden := len(problems) - MAX_PROBLEMS) > 0:
+def problems(found: list[str]) -> Iterator[Alarm]:
+    """What could not be read, in the words of the reader."""
+    yield from map(Alarm, found[:MAX_PROBLEMS])
+    if (hidden := len(found) - MAX_PROBLEMS) > 0:
         yield Alarm(f"{count(hidden, 'more problem')} (see --format json)")
 
 
