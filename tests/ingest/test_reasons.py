@@ -88,6 +88,10 @@ MESSAGES = file(
 
 REASONS: dict[str, tuple[File, File]] = {
     "has no marks of steps: call the profiler's step() after each step": (file(*WORK), file(STEP, *WORK)),
+    "or import it again with --step-marker 'my step'": (
+        file(*(host("my step", at, 500, cat="user_annotation") for at in (0, 500, 1000)), *WORK),
+        file(*(host("a part", at, 100, cat="user_annotation") for at in (0, 500, 1000)), *WORK),
+    ),
     "give no steps, so the ledger is unknown": (file(*WORK), file(STEP, *WORK)),
     "marks steps, but contains nothing that computes": (
         file(STEP, complete("Memset", "5", "5", cat="gpu_memset")),

@@ -11,10 +11,12 @@ import numpy as np
 from traincope.arrays import Ints
 from traincope.events import NO_STEP
 from traincope.store.side_tables.traces import Trace
-from traincope.timeline.device.ranges import NAMED
+from traincope.timeline.device.ranges import ANNOTATION, NAMED
 from traincope.timeline.device.works import NO_CALL, Works, compute_stream
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+MIN_ALIKE, MOST = 3, 0.8
+"""Number of annotations of one name, and their share of the time of all annotations, from which they are like steps."""
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*", re.DOTALL)
 
 
@@ -106,6 +108,27 @@ def marked_by_several(trace: Trace) -> tuple[int, ...]:
     for number, lane in marks:
         processes.setdefault(number, set()).add(trace.lanes[lane].process)
     return tuple(sorted(number for number, of_step in processes.items() if len(of_step) > 1))
+
+
+def like_steps(trace: Trace) -> str | None:
+    """Return the name of the annotations that cover most of their thread one after the other, as steps do; None if
+    none covers MOST of it.
+    """
+    rows = np.flatnonzero(trace.of_category(ANNOTATION))
+    if len(rows) < MIN_ALIKE:
+        return None
+    first_ns, last_ns = int(trace.start_ns[rows].min()), int(trace.end_ns[rows].max())
+    numbers, counts = np.unique(trace.name[rows], return_counts=True)
+    longest, found = MOST * (last_ns - first_ns), None
+    for number in numbers[counts >= MIN_ALIKE].tolist():
+        same = rows[trace.name[rows] == number]
+        follow = (trace.start_ns[same][1:] >= trace.end_ns[same][:-1]).all() and len(
+            set(trace.lane[same].tolist())
+        ) == 1
+        covered = int(trace.duration_ns[same].sum())
+        if follow and covered > longest:
+            longest, found = covered, trace.names[number]
+    return found
 
 
 def _marks(trace: Trace) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ such as a DataLoader, belong to it. Calls that only hand a collective to a backe
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from traincope.events import Phase
 from traincope.ingest.traces.collectives import ANNOTATION_OF
 from traincope.store.side_tables.traces import HOST_OPERATOR, PYTHON_FUNCTION, Trace
 from traincope.timeline.device.ranges import ANNOTATION, AUTOGRAD, NAMED, activity_ranges, phase_ranges
-from traincope.timeline.device.steps import PROFILER_STEP, DeviceSteps, device_steps, stepping_thread
+from traincope.timeline.device.steps import PROFILER_STEP, DeviceSteps, device_steps, like_steps, stepping_thread
 from traincope.timeline.device.works import NO_CALL, Works, gpus, works
 from traincope.timeline.intervals.painting import ABSENT
 
@@ -100,7 +101,9 @@ def why_no_steps(gpu: TracedGpu, *, marker: str | None) -> str:
         return f"{source} marks steps, but contains nothing that computes"
     if marker is not None:
         return f"{source} has no range named {marker}; give another --step-marker"
-    return f"{source} has no marks of steps: call the profiler's step() after each step, and trace again"
+    like = like_steps(gpu.trace)
+    instead = "" if like is None else f"; or import it again with --step-marker {shlex.quote(like)}"
+    return f"{source} has no marks of steps: call the profiler's step() after each step, and trace again{instead}"
 
 
 def host_works(trace: Trace, *, marker: str | None = None) -> Works:
