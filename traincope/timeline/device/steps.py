@@ -118,17 +118,16 @@ def like_steps(trace: Trace) -> str | None:
     if len(rows) < MIN_ALIKE:
         return None
     first_ns, last_ns = int(trace.start_ns[rows].min()), int(trace.end_ns[rows].max())
-    numbers, counts = np.unique(trace.name[rows], return_counts=True)
-    longest, found = MOST * (last_ns - first_ns), None
-    for number in numbers[counts >= MIN_ALIKE].tolist():
-        same = rows[trace.name[rows] == number]
-        follow = (trace.start_ns[same][1:] >= trace.end_ns[same][:-1]).all() and len(
-            set(trace.lane[same].tolist())
-        ) == 1
-        covered = int(trace.duration_ns[same].sum())
-        if follow and covered > longest:
-            longest, found = covered, trace.names[number]
-    return found
+    names = trace.name[rows]
+    covered_ns = np.zeros(len(trace.names), dtype=np.int64)
+    np.add.at(covered_ns, names, trace.duration_ns[rows])
+    is_long = covered_ns >= max(MOST * (last_ns - first_ns), 1)
+    for number in np.flatnonzero(is_long & (np.bincount(names, minlength=len(is_long)) >= MIN_ALIKE)).tolist():
+        same = rows[names == number]
+        follows = (trace.start_ns[same][1:] >= trace.end_ns[same][:-1]).all()
+        if follows and len(set(trace.lane[same].tolist())) == 1:
+            return trace.names[number]
+    return None
 
 
 def _marks(trace: Trace) -> tuple[Ints, Ints]:
