@@ -225,6 +225,9 @@ def test_a_shared_expert_is_counted() -> None:
         ("--window-size 128,0", "the model has attention in windows"),
         ("--hybrid-override-pattern M-M*-", "the model has layers of several kinds"),
         ("--mtp-num-layers 1", "the model has multi-token prediction"),
+        ("--deepspeed --zero-stage 1 --num-experts 16", "the model has experts by DeepSpeed's rule"),
+        ("--num-experts 16 --mlp-type residual", "the model has experts by DeepSpeed's rule"),
+        ("--vision-model-type clip --freeze-ViT", "the model has a tower for images"),
         ("--linear-attention-type gated_delta_net", "the model has linear attention"),
         ("--decoder-last-pipeline-num-layers 1", "the model has stages of unequal layers"),
         ("--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "layers of a specification"),
@@ -399,6 +402,10 @@ def open_rules(plan: TrainingPlan) -> dict[str, str]:
         ("--optimizer muon", "the optimizer muon"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", "of some layers"),
         ("--num-distributed-optimizer-instances 2", "several instances"),
+        ("--fp8-hybrid", "products in fp8"),
+        ("--attention-backend unfused", "attention that is not fused"),
+        ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "context parallelism by a2a"),
+        ("--lora-rank 8", "adapters"),
         ("--deepspeed --deepspeed_config ds.json", "ZeRO as DeepSpeed's configuration says"),
         ("--deepspeed --zero-stage 1 --cpu-optimizer", "optimizer states that are offloaded"),
     ],
@@ -494,6 +501,12 @@ def test_a_batch_that_contradicts_itself_is_refused() -> None:
 def titan(parallelism: Mapping[str, object], **tables: Mapping[str, object]) -> TrainingPlan:
     given = {"training": {"local_batch_size": 2, "seq_len": 8192}, **tables, "parallelism": parallelism}
     return read_torchtitan("t.toml", given, shape=None, gpus=64)
+
+
+def test_megatrons_context_parallelism_by_heads_is_that_of_ulysses() -> None:
+    layout = megatron("--context-parallel-size 2 --cp-comm-type a2a").layout
+    assert layout is not None
+    assert (layout.cp, layout.cp_method) == (2, ULYSSES)
 
 
 def test_megatron_deepspeed_gives_zeros_stage_and_ulysses() -> None:

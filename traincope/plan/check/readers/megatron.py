@@ -50,6 +50,11 @@ OPEN = {
     "experimental-attention-variant": "another attention",
     "heterogeneous-layers-config-path": "layers of several kinds",
     "mtp-num-layers": "multi-token prediction",
+    "mlp-type": "experts by DeepSpeed's rule",
+    "expert-interval": "experts by DeepSpeed's rule",
+    "retro-add-retriever": "a retriever",
+    "vision-model-type": "a tower for images",
+    "language-model-type": "a tower for images",
     "encoder-num-layers": "an encoder",
     "decoder-num-layers": "a decoder of its own",
     "decoder-first-pipeline-num-layers": "stages of unequal layers",
@@ -64,7 +69,10 @@ UNMODELLED = {
     "fine-grained-activation-offloading": "activations that are offloaded",
     "optimizer-cpu-offload": "optimizer states that are offloaded",
     "fp8-format": "products in fp8",
+    "fp8-hybrid": "products in fp8",
+    "fp8-e4m3": "products in fp8",
     "fp4-format": "products in fp4",
+    "lora-rank": "adapters (LoRA)",
     "use-precision-aware-optimizer": "optimizer states of other types",
     "recompute-modules": "chosen modules that are recomputed",
     "expert-tensor-parallel-size": "a tensor-parallel size of experts",
@@ -76,6 +84,8 @@ WHOLE_AGAIN = ("checkpoint-activations", "deepspeed-activation-checkpointing")
 """Older names of full recomputation."""
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """--data-parallel-sharding-strategy -> ZeRO stage."""
+GATED = ("swiglu", "quick-geglu")
+CP_METHOD, CP_METHODS = "cp-comm-type", {"p2p": RING, "a2a": ULYSSES}
 DEEPSPEED = "deepspeed"
 ULYSSES_RANKS = "ds-sequence-parallel-size"
 """Arguments of Megatron-DeepSpeed: microsoft/Megatron-DeepSpeed, megatron/arguments.py."""
@@ -214,6 +224,10 @@ def _unmodelled(values: Values) -> Iterator[str]:
     optimizer = values.text("optimizer", "adam")
     if optimizer != "adam":
         yield f"the optimizer {optimizer}"
+    if values.text("attention-backend", "auto") in ("unfused", "local"):
+        yield "attention that is not fused"
+    if values.text(CP_METHOD, "p2p") not in CP_METHODS:
+        yield f"context parallelism by {values.text(CP_METHOD, '')}"
     if values.text("recompute-method", "uniform") == "block" and values.given("recompute-num-layers"):
         yield "recomputation of some layers"
     if values.given(DEEPSPEED) and not values.given("zero-stage"):
@@ -241,6 +255,8 @@ def _zero(values: Values) -> int:
 def _why_open(values: Values) -> str:
     """Why the arguments do not give the model's shapes; empty if they do."""
     unknown = [what for name, what in OPEN.items() if values.given(name)]
+    if values.given(DEEPSPEED) and values.whole("num-experts", 0) > 1:
+        unknown.append(OPEN["expert-interval"])
     if values.given("spec") and values.text("spec", "local") != "local":
         unknown.append("layers of a specification (--spec)")
     if unknown:
@@ -299,7 +315,7 @@ def _shape(values: Values, *, tp: int) -> Transformer:
     """Shapes of arguments that give all of them."""
     vocabulary = _padded(values, tp, values.whole("vocab-size", 0))
     hidden = values.whole("hidden-size", 1)
-    gated = values.given("swiglu")
+    gated = any(map(values.given, GATED))
     count = values.whole("num-experts", 0)
     ffn = values.whole("ffn-hidden-size", 0) or (_gated_width(hidden) if gated else 4 * hidden)
     layers, shared = values.whole("num-layers", 1), values.whole("moe-shared-expert-intermediate-size", 0)
@@ -354,7 +370,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
         tp=tp,
         pp=pp,
         cp=cp,
-        cp_method=ULYSSES if ulysses > 1 else RING,
+        cp_method=ULYSSES if ulysses > 1 else CP_METHODS.get(values.text(CP_METHOD, "p2p"), RING),
         ep=values.whole("expert-model-parallel-size", 1),
         zero=_zero(values),
         sequence_parallel=values.given("sequence-parallel"),
