@@ -21,6 +21,7 @@ from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import reliability
+from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.section import Section
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
@@ -41,6 +42,7 @@ IN_WORDS: Mapping[str, Callable[[Source], Section]] = {
     "bubble": pipeline,
     "stragglers": ranks,
     "slowdown": slowdown,
+    "sampled_stacks": sampled_stacks,
     "goodput": goodput,
     "reliability": reliability,
     "memory": memory,

@@ -84,20 +84,9 @@ def test_the_report_loads_nothing() -> None:
 def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
-        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks", "slowdown"),
-        *(
-            "hangs",
-            "faults",
-            "memory",
-            "hardware",
-            "energy",
-            "kernels",
-            "experts",
-            "logged",
-            "goodput",
-            "reliability",
-            "recording",
-        ),
+        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks", "clocks"),
+        *("slowdown", "hangs", "faults", "memory", "hardware", "energy", "kernels", "experts", "logged", "goodput"),
+        *("reliability", "recording"),
         "explained",
     ]
 
@@ -184,6 +173,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "ranks": "No complete step was recorded, so ranks cannot be compared.",
         "sampled-stacks": "No window of sampled Python stacks was requested. `traincope profile RUN --stacks RANK "
         "RANK` requests one.",
+        "clocks": None,
         "slowdown": "The run was not imported from a table of operations.",
         "hangs": "No rank hangs, and no collective mismatches, as far as the records show.",
         "faults": "No fault, checkpoint, evaluation or event was recorded.",

@@ -3,18 +3,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.viewer.library.reading import shelf
+from tests.viewer.texts import texts
 from tests.virtual_gpu.actions import Program, forward, kernel, operator, step, tensors
 from tests.virtual_gpu.kineto import write_traces
-from traincope.analysis.analyze import analyze
 from traincope.ingest import import_traces
-from traincope.report.document.document import to_document
 from traincope.report.html.section import on_page
 from traincope.report.sections.kernels import kernels
-from traincope.report.sections.source import Source
-from traincope.timeline import open_run
 from traincope.viewer.pages import HARDWARE
 from traincope.viewer.pages.page import Asked
 from traincope.viewer.view import View
@@ -32,25 +27,11 @@ CELLS = [
 ]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+def test_the_page_and_the_report_have_rooflines_queues_and_chains(tmp_path: Path) -> None:
     program = Program(ranks=((step(1, forward(*BODY)),),))
     import_traces(write_traces(program, tmp_path / "traces"), tmp_path / "run")
-    return tmp_path / "run"
-
-
-def test_the_page_has_rooflines_queues_and_chains(run: Path, tmp_path: Path) -> None:
-    library = shelf(run, cache=tmp_path / "cache")
+    library = shelf(tmp_path / "run", cache=tmp_path / "cache")
     asked = Asked(view=View(page="hardware"), opened=library[0], library=library, theme="light")
-    texts = [
-        child.children for part in HARDWARE.render(asked) for child in part._traverse() if hasattr(child, "children")
-    ]
-    assert [cell for cell in CELLS if cell not in texts] == []
-
-
-def test_the_html_report_has_the_same(run: Path) -> None:
-    analysis = analyze(open_run(run))
-    document = to_document(analysis)
-    page = on_page(kernels(Source(analysis=analysis, document=document)), document).html
-    texts = re.sub(r"<[^>]*>", "|", page).split("|")
-    assert [cell for cell in CELLS if cell not in texts] == []
+    page = on_page(kernels(asked.source), asked.document).html
+    for shown in (texts(HARDWARE.render(asked)), re.sub(r"<[^>]*>", "|", page).split("|")):
+        assert [cell for cell in CELLS if cell not in shown] == []

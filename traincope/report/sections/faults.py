@@ -40,7 +40,6 @@ def faults(source: Source) -> Section:
         return Section(name=NAME, title=TITLE, missing=NOTHING)
     attempts = () if analysis.goodput is None else analysis.goodput.attempts
     place = partial(_place, heads=heads, began_ns=job_ns(analysis)[0], attempt=document["run"]["attempt"])
-    dates = frozenset({0} if logbook else ())
     return Section(
         name=NAME,
         title=TITLE,
@@ -56,7 +55,7 @@ def faults(source: Source) -> Section:
                 caption=CAPTION,
                 heads=(*heads, ""),
                 rows=rows((*place(*each), _sentence(each[1])) for each in (listed if logbook else _chosen(listed))),
-                left=dates | {len(heads)},
+                left=frozenset({0, 1} if logbook else {len(heads)}),
                 wraps=True,
                 on=On.CONSOLE,
             ),
@@ -65,7 +64,7 @@ def faults(source: Source) -> Section:
                 caption=CAPTION,
                 heads=(*heads, "kind", "event", "evidence", "duration"),
                 rows=rows((*place(*each), *_event(*each)) for each in _on_screens(listed)),
-                left=dates | {len(heads), len(heads) + 1, len(heads) + 2},
+                left=frozenset(range(len(heads), len(heads) + 3)),
                 on=On.SCREEN,
             ),
         ),

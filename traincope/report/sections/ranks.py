@@ -23,7 +23,7 @@ from traincope.report.sections.section import (
     rows,
 )
 from traincope.report.sections.source import Source
-from traincope.units import count
+from traincope.units import count, numbers
 
 NAME, TITLE = "ranks", "Ranks"
 NO_STEP = "No complete step was recorded, so ranks cannot be compared."
@@ -44,7 +44,7 @@ def ranks(source: Source) -> Section:
         title=TITLE,
         lead=f"means per step{sampled(ledger)}",
         parts=(
-            Lines(tuple(_named(late)), on=On.SCREEN),
+            Lines((*_named(late), *_missing(source)), on=On.SCREEN),
             _work(source),
             *(part for on in MAX_ROWS for part in _table(ledger, late, on=on)),
             Table(
@@ -69,6 +69,11 @@ def _named(late: Stragglers) -> Iterator[Words]:
             number(*path, "late_ns", form="milliseconds"),
             f" ms per step: {longer(straggler)}.",
         )
+
+
+def _missing(source: Source) -> Iterator[str]:
+    if missing := source.document["run"]["missing_ranks"]:
+        yield f"No records from {numbers(missing, 'rank')}. No figure includes them."
 
 
 def _work(source: Source) -> Part:

@@ -1,7 +1,9 @@
 """The pages, one file each, and their registry: a new page is one file and one line here."""
 
+from traincope.report.sections.clocks import clocks
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
+from traincope.report.sections.experts import experts
 from traincope.report.sections.faults import faults
 from traincope.report.sections.goodput import goodput
 from traincope.report.sections.hangs import hangs
@@ -10,7 +12,9 @@ from traincope.report.sections.kernels import kernels
 from traincope.report.sections.logged import logged
 from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
+from traincope.report.sections.ranks import ranks
 from traincope.report.sections.reliability import reliability
+from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.viewer.pages import (
     communication,
     compare,
@@ -18,7 +22,6 @@ from traincope.viewer.pages import (
     layout,
     ledger,
     plan,
-    ranks,
     timeline,
     verdict,
     workflow,
@@ -29,6 +32,7 @@ from traincope.viewer.sections import page as page_of
 FAULTS = page_of("faults", "Faults", hangs, faults, goodput, reliability, logged)
 MEMORY = page_of("memory", "Memory", memory)
 HARDWARE = page_of("hardware", "Hardware", hardware, energy, kernels)
+RANKS = page_of("ranks", "Ranks", ranks, sampled_stacks, experts, clocks)
 PIPELINE = page_of("pipeline", "Pipeline", pipeline)
 CRITICAL_PATH = page_of("critical-path", "Critical path", critical_path)
 
@@ -36,7 +40,7 @@ TABS: tuple[tuple[str, tuple[Page, ...]], ...] = (
     ("Verdict", (verdict.PAGE, explained.PAGE)),
     ("Ledger", (ledger.PAGE, CRITICAL_PATH)),
     ("Timeline", (timeline.PAGE,)),
-    ("Ranks", (ranks.PAGE, workflow.PAGE)),
+    ("Ranks", (RANKS, workflow.PAGE)),
     ("Communication and pipeline", (communication.PAGE, PIPELINE)),
     ("Faults", (FAULTS,)),
     ("Memory and hardware", (MEMORY, HARDWARE)),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from traincope.report.html.section import Section, on_page
 from traincope.report.html.sections.explained import explained
 from traincope.report.sections import section as data
+from traincope.report.sections.clocks import clocks
 from traincope.report.sections.communication import communication
 from traincope.report.sections.critical_path import critical_path
 from traincope.report.sections.energy import energy
@@ -51,6 +52,7 @@ ALL: tuple[Callable[[Source], Section], ...] = (
     _of(pipeline),
     _of(ranks),
     _of(sampled_stacks),
+    _of(clocks),
     _of(slowdown),
     _of(hangs),
     _of(faults),
