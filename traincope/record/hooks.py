@@ -11,6 +11,7 @@ from traincope.record.communication.streams import Streams
 from traincope.record.communication.waits import Waits
 from traincope.record.compute.checkpoints import Checkpoints
 from traincope.record.compute.data import DataLoading
+from traincope.record.compute.debug_tools import DebugTools
 from traincope.record.compute.flops import Flops
 from traincope.record.compute.memory.readings import Memory
 from traincope.record.compute.modules import Modules
@@ -22,7 +23,6 @@ from traincope.record.gpu.nccl import NcclPlugin
 from traincope.record.gpu.windows import KernelWindows
 from traincope.record.probes import Hook
 from traincope.record.process.busy_threads import BusyThreads
-from traincope.record.process.debug_tools import DebugTools
 from traincope.record.process.exits import Exits
 from traincope.record.process.flight import FlightRecorder
 from traincope.record.process.group_end import GroupEnd
