@@ -1,11 +1,16 @@
 """A sample is taken between two instructions of the training. What its own code raises there must reach it."""
 
+import math
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from traincope.record.process import stack_samples
+from traincope.store.layout import stack_samples_file
+from traincope.store.segments.stack_samples import read_stack_samples
 
 
 class Preempted(Exception):
@@ -54,3 +59,38 @@ def test_the_limit_of_recursion_is_not_reached_by_a_sample(monkeypatch: pytest.M
     sampler = Interrupted(RecursionError)
     sampled(sampler, monkeypatch)
     assert sampler.samples == 1
+
+
+class UnderWay:
+    """Steps of 1 ms. The one under way began when this was made."""
+
+    def __init__(self, *, number: int, usual_ns: float) -> None:
+        self.number, self.began_ns, self.usual_ns = number, time.monotonic_ns(), usual_ns
+
+    def under_way(self) -> tuple[int, int, float]:
+        return self.number, time.monotonic_ns() - self.began_ns, self.usual_ns
+
+
+def prune(seconds: float) -> None:
+    time.sleep(seconds)
+    ended = time.monotonic() + 0.1
+    while time.monotonic() < ended:
+        pass
+
+
+@pytest.mark.parametrize(("usual_ns", "is_long"), [(1e6, True), (1e9, False), (math.inf, False)])
+def test_only_a_step_that_lasts_much_longer_than_the_others_is_sampled(
+    tmp_path: Path, usual_ns: float, is_long: bool
+) -> None:
+    steps: Any = UnderWay(number=40, usual_ns=usual_ns)
+    sampler = stack_samples._Sampler(tmp_path / stack_samples_file(36), seconds=60.0, steps=steps)
+    sampler.start()
+    prune(0.9)
+    sampler.stop(wait=True)
+    found = list(read_stack_samples(tmp_path))
+    assert len(found) == is_long
+    for samples in found:
+        assert (samples.first_step, samples.of_long_steps) == (36, True)
+        assert (samples.times_ns - samples.waited_ns - steps.began_ns >= stack_samples.LOOK_SECONDS / 2 * 1e9).all()
+        called = {(site.function, site.called) for stack in samples.stacks for site in stack[:1]}
+        assert ("prune", "time.sleep") in called

@@ -136,8 +136,11 @@ def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
 
 
 def sampled_steps(rank: RankRecords) -> set[int]:
-    """Numbers of the complete steps with detail in which the rank's stacks were sampled."""
-    return {step for samples in rank.stack_samples() for step in _detailed_steps(_Sampled(rank, samples))}
+    """Numbers of the complete steps with detail in which the rank sampled its stacks, but not as they were long:
+    such steps stand for no others.
+    """
+    found = (samples for samples in rank.stack_samples() if not samples.of_long_steps)
+    return {step for samples in found for step in _detailed_steps(_Sampled(rank, samples))}
 
 
 def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | None:

@@ -1,10 +1,14 @@
-"""Samples of the training thread's Python stack: early on every rank, and in the windows and on the ranks of a request.
+"""Samples of the training thread's Python stack: early on every rank, in the windows and on the ranks of a request, and
+in steps that last much longer than the others.
 
-A short run ends before a request, so the first steps after the warm-up are sampled. A thread asks for a sample every
-10 ms. Python's main thread takes it itself, by a pending call at its next instruction. No other thread reads its
-frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the main thread is in C, it
-cannot answer. The sample that follows shows the line of the call, and how long it waited. The cost of the samples
-counts as the recorder's own time.
+A short run ends before a request, so the first steps after the warm-up are sampled. After them, a thread looks four
+times a second whether the step under way is long: saves, logs and clean-ups stop a rank in few steps, which a request
+may miss.
+
+A thread asks for a sample every 10 ms. Python's main thread takes it itself, by a pending call at its next instruction.
+No other thread reads its frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the
+main thread is in C, it cannot answer. The sample that follows shows the line of the call, and how long it waited. The
+cost of the samples counts as the recorder's own time.
 """
 
 import ast
@@ -17,6 +21,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -30,6 +35,7 @@ from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.raised_later import add_pending_call, hide_raising, raise_later
 from traincope.record.instrumentation.torch_private import hide_from_compiler
 from traincope.record.session.recorder import Recorder
+from traincope.record.session.steps import Steps
 from traincope.store.job.process import name_this_thread
 from traincope.store.layout import stack_samples_file
 from traincope.whole_files import write_whole
@@ -45,9 +51,29 @@ MAX_DEPTH = 128
 JOIN_SECONDS = 1.0
 EARLY_SECONDS = 10.0
 """Longest time of the early samples."""
+LOOK_SECONDS = 0.25
+"""Pause between two looks at the step under way. In this time at least, no sample of a long step is taken."""
+LONG = 4.0
+"""Age of a step relative to the usual length from which it is long."""
+LONG_SECONDS = 60.0
+"""Longest time of the samples of long steps, together."""
+OF_ONE_STEP = 100
+"""Samples of one long step: one that lasts further is sampled at each look."""
 
 Key = tuple[CodeType, int, int, int]
 """Code, line, instruction, and identity of the module that it is a method of; 0 for other code."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is sampled."""
+
+    seconds: float = 0.0
+    """Longest time of all samples; 0 for none."""
+    of_long_steps: bool = False
+
+
+_NONE = _Kind()
 
 
 class StackSampling:
@@ -58,8 +84,7 @@ class StackSampling:
 
     def __init__(self) -> None:
         self._sampler: _Sampler | None = None
-        self._seconds = 0.0
-        """Longest time of the present samples; 0 without any."""
+        self._present = _NONE
         self._installed = False
 
     def install(self, recorder: Recorder) -> None:
@@ -75,26 +100,33 @@ class StackSampling:
         self._stop(wait=True)
 
     def _prepare(self, detailed: bool) -> bool:
-        """Begin to sample in early blocks and those whose request names this rank, and end after them."""
+        """Begin to sample in early blocks and those whose request names this rank, and end after them. In the others,
+        sample long steps.
+        """
         recorder = self._recorder
         place, step = recorder.place, recorder.shared.step
         in_main_thread = recorder.main_thread == threading.main_thread().ident
-        rank = None if place is None else place.rank
-        requested = any(rank in request.stacks for request in recorder.control.requests_at(step))
-        early = place is not None and place.world_size > 1 and step in EARLY_STEPS
-        wanted = detailed and in_main_thread and self._installed and (early or requested)
-        seconds = (REQUESTED_SECONDS if requested else EARLY_SECONDS) if wanted else 0.0
-        if seconds != self._seconds:
+        wanted = _NONE
+        if place is not None and in_main_thread and self._installed:
+            requested = any(place.rank in request.stacks for request in recorder.control.requests_at(step))
+            early = place.world_size > 1 and step in EARLY_STEPS
+            if detailed and (early or requested):
+                wanted = _Kind(seconds=REQUESTED_SECONDS if requested else EARLY_SECONDS)
+            elif place.world_size > 1 and step >= EARLY_STEPS.stop:
+                wanted = _Kind(seconds=LONG_SECONDS, of_long_steps=True)
+        if wanted != self._present:
             self._stop(wait=False)
-            self._seconds = seconds
-            if wanted:
+            self._present = wanted
+            if wanted.seconds:
                 self._start(step)
         return True
 
     def _start_sampler(self, step: int) -> None:
         hide_from_compiler(_answer, calls_too=True)  # a compiled region may be running
         hide_raising()
-        sampler = _Sampler(self._recorder.directory / stack_samples_file(step), seconds=self._seconds)
+        steps = self._recorder.steps if self._present.of_long_steps else None
+        path = self._recorder.directory / stack_samples_file(step)
+        sampler = _Sampler(path, seconds=self._present.seconds, steps=steps)
         sampler.start()
         self._sampler = sampler
 
@@ -107,8 +139,11 @@ class StackSampling:
 class _Sampler:
     """A thread that asks for samples until it is stopped, and then writes the file."""
 
-    def __init__(self, path: Path, *, seconds: float) -> None:
-        self._path, self._max_samples = path, round(seconds / INTERVAL_SECONDS)
+    def __init__(self, path: Path, *, seconds: float, steps: Steps | None) -> None:
+        """`steps`: of the training, if only long ones are sampled."""
+        self._path, self._max_samples, self._steps = path, round(seconds / INTERVAL_SECONDS), steps
+        self._long_step, self._left = -1, 0
+        """The latest long step, and how many samples of it are to be taken every 10 ms."""
         self._stacks: dict[tuple[Key, ...], int] = {}
         self._times_ns: list[int] = []
         self._waited_ns: list[int] = []
@@ -133,11 +168,26 @@ class _Sampler:
     def _run(self) -> None:
         name_this_thread()
         ask, write, draw = guard(self._ask), guard(self._write), random.Random()
+        pause_seconds = INTERVAL_SECONDS if self._steps is None else LOOK_SECONDS
         while len(self._times_ns) < self._max_samples:
-            if self._stopped.wait(INTERVAL_SECONDS * (0.5 + draw.random())):
+            if self._stopped.wait(pause_seconds * (0.5 + draw.random())):
                 break
-            ask()
-        write()
+            if self._steps is None or self._is_long(self._steps):
+                ask()
+            if self._steps is not None:
+                pause_seconds = INTERVAL_SECONDS if self._left else LOOK_SECONDS
+        if self._steps is None or self._times_ns:
+            write()
+
+    def _is_long(self, steps: Steps) -> bool:
+        """Return whether the step under way is long, and count down what is left to be sampled of it."""
+        number, age_ns, usual_ns = steps.under_way()
+        if age_ns < max(LONG * usual_ns, LOOK_SECONDS * 1e9):
+            self._left = 0
+            return False
+        self._left = OF_ONE_STEP if number != self._long_step else max(self._left - 1, 0)
+        self._long_step = number
+        return True
 
     def _ask(self) -> None:
         if self._asked_ns is None:
@@ -192,6 +242,7 @@ class _Sampler:
             stacks.append(numbers[::-1])
         content = {
             "interval_ns": round(INTERVAL_SECONDS * 1e9),
+            "of_long_steps": self._steps is not None,
             "sites": [list(site) for site in sites],
             "stacks": stacks,
             "times_ns": self._times_ns[: len(self._stack)],

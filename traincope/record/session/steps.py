@@ -17,6 +17,7 @@ than any training accumulates.
 import gc
 import sys
 from collections import deque
+from math import inf
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -68,6 +69,7 @@ class Steps:
         """Cost of the last ended step. None before the first."""
         self.not_judged: deque[StepCost] = deque(maxlen=BLOCK_STEPS)
         """Costs of the ended steps that the sampling has not taken yet."""
+        self._lengths_ns: deque[int] = deque(maxlen=BLOCK_STEPS)
         self._anchor = StepAnchor()
         self._anchor_stepped = self._any_stepped = False
         self._work_shown = False
@@ -270,6 +272,16 @@ class Steps:
         self._state = step - in_step
         return undone, self._next - 1 - (self._slot is not None and not self._trained)
 
+    def under_way(self) -> tuple[int, int, float]:
+        """Return number and age in ns of the open step, and the median length of the latest ones: any thread may ask.
+
+        The age is 0 if no step is open, and the length infinite if too few have ended.
+        """
+        age_ns = 0 if self._slot is None else monotonic_ns() - self._began_ns
+        lengths_ns = sorted(self._lengths_ns.copy())
+        usual_ns = lengths_ns[len(lengths_ns) // 2] if len(lengths_ns) == BLOCK_STEPS else inf
+        return self._next - 1, age_ns, usual_ns
+
     @property
     def num_ended(self) -> int:
         """Return the number of steps that have ended, the open one not included."""
@@ -328,6 +340,7 @@ class Steps:
         self._shared.set_step(NO_STEP)
         if not flag & PARTIAL:
             self._state += 1
+            self._lengths_ns.append(now - self._began_ns)
             self.latest = StepCost(own_ns, native_ns, now - self._began_ns)
             self.not_judged.append(self.latest)
 

@@ -1,6 +1,8 @@
-"""Samples of a training thread's Python stack in a requested window: `stacks-step-N.json` in the rank's directory.
+"""Samples of a training thread's Python stack in a window, or in long steps: `stacks-step-N.json` in the rank's
+directory, with the first step N.
 
-    {"interval_ns": 10000000, "sites": [["train.py", 31, "Slow.forward", "layers.3", "time.sleep"], ...],
+    {"interval_ns": 10000000, "of_long_steps": false,
+     "sites": [["train.py", 31, "Slow.forward", "layers.3", "time.sleep"], ...],
      "stacks": [[0, 4, 5], ...], "times_ns": [...], "waited_ns": [...], "stack": [...]}
 
 A stack lists the numbers of its sites, innermost first. The last three have one entry per sample.
@@ -49,6 +51,8 @@ class StackSamples:
     """Time from the request for each sample until it was taken, in which the thread was in C."""
     stack: Ints
     """Number of each sample's stack."""
+    of_long_steps: bool = False
+    """Only steps that lasted much longer than those before were sampled."""
 
 
 def read_stack_samples(rank: Path) -> Iterator[StackSamples]:
@@ -81,4 +85,5 @@ def _samples(raw: dict[str, Any], *, first_step: int) -> StackSamples:
         times_ns=times_ns,
         waited_ns=waited_ns,
         stack=stack,
+        of_long_steps=bool(raw.get("of_long_steps")),
     )

@@ -9,7 +9,7 @@ from statistics import mean, median
 
 from traincope.analysis.attribution.terms import COMPUTE, UNATTRIBUTED, is_part
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
-from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
+from traincope.analysis.faults.slow_code import SampledWindow, SlowCode, line_within
 from traincope.analysis.ledger.busy_threads import busy_thread
 from traincope.analysis.ledger.debug_tools import debugged_ranks
 from traincope.analysis.ledger.host_shortages import bound_apart
@@ -137,11 +137,25 @@ def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
     """Return the first cause that explains the lateness. A line that its stacks show is in the evidence in any case."""
     found = next((cause for test in CAUSES if (cause := test(straggler, evidence)) is not None), None)
     line = evidence.slow_line(straggler)
+    shown = _stood(straggler, evidence) if line is None else where(line)
     if found is None:
-        found = _unknown(straggler, evidence, sampled=line is not None)
-    if line is None or (shown := where(line)) in found.evidence:
+        found = _unknown(straggler, evidence, sampled=bool(shown))
+    if shown in found.evidence:
         return found
     return LateCause(evidence="; ".join(filter(None, (found.evidence, shown))), advice=found.advice)
+
+
+RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapped_call_impl", "_call_impl"})
+"""Functions whose time has terms of its own. A sample at their border may count as unattributed."""
+
+
+def stood_at(timeline: Timeline, rank: int, term: str, steps: Sequence[int]) -> str:
+    """Call, line and function in which a rank's samples of these steps stand within a term; empty without them."""
+    records = next((each for each in timeline.run.ranks if each.rank == rank), None)
+    line = None if records is None else line_within(records, term, steps)
+    if line is None or (term == UNATTRIBUTED and line.called.rpartition(".")[2] in RECORDED_CALLS):
+        return ""
+    return f"{f'{line.called} at ' if line.called else ''}{line.site} ({line.function})"
 
 
 def where(code: SlowCode) -> str:
@@ -151,6 +165,15 @@ def where(code: SlowCode) -> str:
         f"its stacks show {code.ns / 1e6:.1f} ms a step in {called}{code.line.site} ({code.line.function}), "
         f"the others' {code.peers_ns / 1e6:.1f} ms"
     )
+
+
+def _stood(straggler: Straggler, evidence: Evidence) -> str:
+    """Say where its stacks show work that no probe covers, though they are too few to compare with its peers'."""
+    if straggler.cause != UNATTRIBUTED:
+        return ""
+    steps = [step.number for rank in evidence.timeline.ranks if rank.rank == straggler.rank for step in rank.steps]
+    line = stood_at(evidence.timeline, straggler.rank, UNATTRIBUTED, steps)
+    return f"its stacks show it in {line}" if line else ""
 
 
 def _more_work(straggler: Straggler, evidence: Evidence) -> LateCause | None:

@@ -1,13 +1,12 @@
 """Findings about work that stops ranks, with the wait that it causes on the others: one finding for both."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from traincope.analysis.attribution.terms import EVALUATION, UNATTRIBUTED
 from traincope.analysis.confidence import HIGH, MEDIUM
-from traincope.analysis.faults.slow_code import line_within
 from traincope.analysis.ledger.busy_threads import busy_thread
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.replaying.prices import Gain, Prices
@@ -15,7 +14,7 @@ from traincope.analysis.replaying.replay import Factors
 from traincope.analysis.stragglers.stops import Stops, stops
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, OTHER_PROCESS, checkpoint_action, host_advice
-from traincope.analysis.verdict.losses.late_causes import SHARE
+from traincope.analysis.verdict.losses.late_causes import SHARE, stood_at
 from traincope.store.job.attempts import LOADING, SAVING
 from traincope.timeline import Timeline
 from traincope.units import count, duration, numbers
@@ -149,19 +148,6 @@ def _site(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]) -
     """Say where the only rank of the finding stood, if its stacks were sampled while it did that work."""
     line = stood_at(timeline, ranks[0], term, found.steps) if len(ranks) == 1 else ""
     return f"; its stacks show it in {line}" if line else ""
-
-
-RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapped_call_impl", "_call_impl"})
-"""Functions whose time has terms of its own. A sample at their border may count as unattributed."""
-
-
-def stood_at(timeline: Timeline, rank: int, term: str, steps: Sequence[int]) -> str:
-    """Call, line and function in which a rank's samples of these steps stand within a term; empty without them."""
-    records = next((each for each in timeline.run.ranks if each.rank == rank), None)
-    line = None if records is None else line_within(records, term, steps)
-    if line is None or (term == UNATTRIBUTED and line.called.rpartition(".")[2] in RECORDED_CALLS):
-        return ""
-    return f"{f'{line.called} at ' if line.called else ''}{line.site} ({line.function})"
 
 
 def _lengths(found: Stops) -> str:

@@ -43,10 +43,10 @@ from traincope.analysis.verdict.losses.host_losses import (
     makes_iterators,
 )
 from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
-from traincope.analysis.verdict.losses.late_causes import Evidence, is_shown
+from traincope.analysis.verdict.losses.late_causes import Evidence, is_shown, stood_at
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
-from traincope.analysis.verdict.losses.stop_findings import stood_at, stop_losses
+from traincope.analysis.verdict.losses.stop_findings import stop_losses
 from traincope.analysis.verdict.losses.straggler_findings import (
     MAX_TERMS,
     sampled_findings,
