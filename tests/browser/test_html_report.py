@@ -19,7 +19,7 @@ from traincope.analysis import Fault, FaultKind
 from traincope.analysis.context import Context
 from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
-from traincope.report.html.sections import ALL
+from traincope.report.sections.every import EVERY
 from traincope.report.sections.forms import FORMS
 
 Go = Callable[..., Visit]
@@ -144,7 +144,7 @@ def test_the_report_works_by_keyboard(reports: Callable[[Path], Report]) -> None
     """The first stop skips the navigation, then come its links, then the button."""
     page = reports(DEMO).loaded.page
     stops = []
-    for _ in range(len(ALL) + 2):
+    for _ in range(len(EVERY) + 3):
         page.keyboard.press("Tab")
         stops.append(page.evaluate("() => document.activeElement.textContent"))
     assert stops[:3] == ["Skip to the verdict", "Verdict", "Where the time went"]

@@ -1,6 +1,6 @@
 """Answers of the tools: objects of the report's schema, and rows of SQL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from traincope.analysis import diff
@@ -10,22 +10,8 @@ from traincope.mcp.bounded import bounded
 from traincope.mcp.runs import ServedRuns
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document
-from traincope.report.sections.communication import communication
-from traincope.report.sections.critical_path import critical_path
-from traincope.report.sections.energy import energy
-from traincope.report.sections.goodput import goodput
-from traincope.report.sections.kernels import kernels
-from traincope.report.sections.ledger import ledger
-from traincope.report.sections.memory import memory
-from traincope.report.sections.pipeline import pipeline
-from traincope.report.sections.ranks import ranks
-from traincope.report.sections.recording import recording
-from traincope.report.sections.reliability import reliability
-from traincope.report.sections.sampled_stacks import sampled_stacks
-from traincope.report.sections.section import Section
-from traincope.report.sections.slowdown import slowdown
+from traincope.report.sections.every import EVERY
 from traincope.report.sections.source import Source
-from traincope.report.sections.utilization import utilization
 from traincope.report.sections.values import sentences
 from traincope.report.text.diff import diff_document
 from traincope.tables.query import run_query
@@ -34,23 +20,6 @@ from traincope.tables.rows import json_rows
 SECTIONS = tuple(Document.__annotations__)
 """Sections of the report: the keys of its JSON."""
 SUMMARY = ("run", "verdict", "utilization", "goodput")
-IN_WORDS: Mapping[str, Callable[[Source], Section]] = {
-    "ledger": ledger,
-    "utilization": lambda source: utilization(source.document),
-    "energy": energy,
-    "comm": communication,
-    "bubble": pipeline,
-    "stragglers": ranks,
-    "slowdown": slowdown,
-    "sampled_stacks": sampled_stacks,
-    "goodput": goodput,
-    "reliability": reliability,
-    "memory": memory,
-    "kernels": kernels,
-    "critical_path": critical_path,
-    "recorder": lambda source: recording(source.document),
-}
-"""Key of the JSON -> its section of the report, whose notes say what its numbers stand on."""
 MAX_ROWS = 200
 QUERY_SECONDS = 30.0
 
@@ -101,7 +70,7 @@ class Tools:
         asked = self._runs[run]
         document = to_document(asked.analysis)
         source = Source(analysis=asked.analysis, document=document)
-        words = {key: sentences(document, IN_WORDS[key](source)) for key in sections if key in IN_WORDS}
+        words = {key: sentences(document, EVERY[key](source)) for key in sections if key in EVERY}
         answer = {key: document[key] for key in sections}  # type: ignore[literal-required]
         return _answer([asked.name], {**answer, "in_words": words} if words else answer)
 

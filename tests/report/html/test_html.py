@@ -17,8 +17,8 @@ from traincope.cli.commands.report import Report
 from traincope.errors import UsageError
 from traincope.report.document.document import to_document, to_json
 from traincope.report.html import to_html
+from traincope.report.html.page import sections as sections_of
 from traincope.report.html.section import Section
-from traincope.report.html.sections import ALL
 from traincope.report.html.values import number_markup
 from traincope.report.schema import Document
 from traincope.report.sections import section as data
@@ -53,7 +53,7 @@ class Reader(HTMLParser):
 
 
 def sections(source: Source) -> dict[str, Section]:
-    return {section.name: section for section in (make(source) for make in ALL)}
+    return {section.name: section for section in sections_of(source)}
 
 
 def source_of(result: traincope.Analysis) -> Source:
@@ -84,10 +84,9 @@ def test_the_report_loads_nothing() -> None:
 def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
-        *("verdict", "ledger", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks", "clocks"),
-        *("slowdown", "hangs", "faults", "memory", "hardware", "energy", "kernels", "experts", "logged", "goodput"),
-        *("reliability", "recording"),
-        "explained",
+        *("verdict", "ledger", "utilization", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks"),
+        *("clocks", "slowdown", "hangs", "faults", "memory", "hardware", "energy", "kernels", "experts", "logged"),
+        *("goodput", "reliability", "recording", "explained"),
     ]
 
 
@@ -165,6 +164,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
     assert missing == {
         "verdict": None,
         "ledger": "Unknown: no complete step was recorded.",
+        "utilization": None,
         "communication": "No collective was recorded in a counted step. `traincope doctor RUN` lists the probes that "
         "were on.",
         "critical-path": "Unknown: no step was completed by all ranks.",

@@ -10,11 +10,12 @@ from traincope.analysis import Analysis
 from traincope.figures.drawing.serialization import script
 from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document, to_json
+from traincope.report.html.explained import explained
 from traincope.report.html.head import head
 from traincope.report.html.markup import Html, block, tag
 from traincope.report.html.plots import templates
-from traincope.report.html.section import Section
-from traincope.report.html.sections import ALL
+from traincope.report.html.section import Section, on_page
+from traincope.report.sections.every import EVERY
 from traincope.report.sections.reliability import is_logbook
 from traincope.report.sections.source import Source
 from traincope.units import CURRENCY
@@ -37,14 +38,13 @@ def to_html(
     analysis = with_energy_price(analysis, price_per_kwh=price_per_kwh, currency=currency)
     document = to_document(analysis, price_per_gpu_hour=price_per_gpu_hour, currency=currency)
     source = Source(analysis=analysis, document=document)
-    every = [section(source) for section in ALL]
-    sections = [section for section in every if section.missing is None] if is_logbook(document) else every
+    shown = sections(source)
     plotly, page_script = script(), _asset("page.js")
     body = tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
-        _navigation(sections),
-        tag("main", head(document), tag("noscript", tag("p", NO_SCRIPT)), *(section.html for section in sections)),
+        _navigation(shown),
+        tag("main", head(document), tag("noscript", tag("p", NO_SCRIPT)), *(section.html for section in shown)),
         block(to_json(document), kind="application/json", name="document"),
         templates(),
         block(_packed(plotly), kind="application/octet-stream", name="plotly"),
@@ -52,6 +52,13 @@ def to_html(
     )
     page = tag("html", _head(document["run"]["id"], scripts=(plotly, page_script)), body, lang="en")
     return f"<!doctype html>\n{page}\n"
+
+
+def sections(source: Source) -> list[Section]:
+    """The sections of the page from top to bottom; of a logbook, those with evidence."""
+    document = source.document
+    every = [*(on_page(make(source), document) for make in EVERY.values()), explained(source)]
+    return [section for section in every if section.missing is None] if is_logbook(document) else every
 
 
 def _head(title: str, *, scripts: tuple[str, ...]) -> Html:

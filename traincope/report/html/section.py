@@ -62,9 +62,9 @@ def notes(lines: Iterable[str], *, style: str = "notes") -> Html:
     return tag("ul", *items, class_=style) if items else joined()
 
 
-def on_page(section: data.Section, document: Document, *, within: Iterable[data.Section] = ()) -> Section:
-    """A section of data as a part of the page, and below it those `within` it that are not empty."""
-    inside = (html for each in within if each.missing is None for html in _inside(each, document))
+def on_page(section: data.Section, document: Document) -> Section:
+    """A section of data as a part of the page, and below it those within it."""
+    inside = (html for each in section.within for html in _inside(each, document))
     return Section(
         name=section.name,
         title=section.title,

@@ -57,7 +57,9 @@ def ledger(source: Source) -> Section:
         ),
         Lines(tuple(_notes(of_steps))),
     )
-    return Section(name=NAME, title=TITLE, lead=tuple(_lead(of_steps)), parts=parts)
+    within = [make(source) for make in (over_steps, over_ranks, terms, causes, losses)]
+    known = tuple(each for each in within if each.missing is None)
+    return Section(name=NAME, title=TITLE, lead=tuple(_lead(of_steps)), parts=parts, within=known)
 
 
 def summary(document: Document) -> Section:
@@ -86,10 +88,6 @@ def over_ranks(source: Source) -> Section:
         caption="Terms of each rank, mean over steps",
     )
     return Section(name="shares", title="Rank by rank", parts=(drawn,))
-
-
-WITHIN = (over_steps, over_ranks, terms, causes, losses)
-"""What screens show below the ledger, if it is known."""
 
 
 def _no_steps(document: Document) -> Section:

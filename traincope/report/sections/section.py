@@ -201,6 +201,8 @@ class Section:
     lead: Words = ""
     parts: tuple[Part, ...] = ()
     links: tuple[Link, ...] = ()
+    within: "tuple[Section, ...]" = ()
+    """Sections that screens show below it."""
     missing: str | None = None
     """Why the section is empty, as a sentence; it then has no parts."""
 

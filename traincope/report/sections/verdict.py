@@ -8,6 +8,7 @@ from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, Fault, Finding
 from traincope.report.sections.forms import Form
 from traincope.report.sections.section import Findings, Item, Kind, Lines, On, Section, Words, number, separated
+from traincope.report.sections.source import Source
 from traincope.units import numbers
 
 NAME, TITLE = "verdict", "Verdict"
@@ -59,6 +60,13 @@ EVIDENCE: Mapping[str, str] = {
     FindingKind.INTERRUPTIONS: "reliability",
 }
 """Kind of finding -> the section with its evidence; the ledger shows all others."""
+
+
+def verdict_of(source: Source) -> Section:
+    """The verdict of a run, with its costs."""
+    document, ledger = source.document, source.document["ledger"]
+    cost = None if ledger is None else ledger["cost"]
+    return verdict(document["verdict"], cost=cost, faults=document["faults"])
 
 
 def verdict(findings: Sequence[Finding], *, cost: Cost | None, faults: Sequence[Fault] = ()) -> Section:

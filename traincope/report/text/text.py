@@ -31,7 +31,7 @@ from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.utilization import utilization
-from traincope.report.sections.verdict import running, verdict
+from traincope.report.sections.verdict import running, verdict_of
 from traincope.report.text.section import on_console
 from traincope.units import CURRENCY
 
@@ -66,12 +66,11 @@ def render_document(document: Document, analysis: Analysis, console: Console) ->
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
     yield _head(document)
-    source, of_steps = Source(analysis=analysis, document=document), document["ledger"]
+    source = Source(analysis=analysis, document=document)
     if real_faults(document):
         yield on_console(faults(source), document)
-    cost = None if of_steps is None else of_steps["cost"]
-    yield on_console(verdict(document["verdict"], cost=cost, faults=document["faults"]), document)
-    if of_steps is not None:
+    yield on_console(verdict_of(source), document)
+    if document["ledger"] is not None:
         yield from _ledger_sections(source)
     elif not document["run"]["imported"]:
         yield on_console(ledger(source), document)

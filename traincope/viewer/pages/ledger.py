@@ -7,7 +7,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from traincope.printable import short
-from traincope.report.sections.ledger import WITHIN, ledger, scopes
+from traincope.report.sections.ledger import ledger, scopes
 from traincope.units import milliseconds, share
 from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -17,11 +17,11 @@ WORST = 12
 
 
 def render(asked: Asked) -> Sequence[Component]:
-    shown = rendered(ledger(asked.source), asked)
-    if asked.document["ledger"] is None:
+    of_steps = ledger(asked.source)
+    shown = rendered(of_steps, asked)
+    if of_steps.missing is not None:
         return [shown]
-    within = (make(asked.source) for make in WITHIN)
-    return [shown, _worst(asked), *(rendered(each, asked) for each in within if each.missing is None)]
+    return [shown, _worst(asked), *(rendered(each, asked) for each in of_steps.within)]
 
 
 def _worst(asked: Asked) -> Component:
