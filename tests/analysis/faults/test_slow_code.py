@@ -58,6 +58,7 @@ def sampled(
     steps: int,
     stalled_ms: int = 0,
     first_step: int = 0,
+    **content: bool,
 ) -> RankRecords:
     """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack until 5 ms later."""
     rows = []
@@ -78,6 +79,7 @@ def sampled(
         "times_ns": [ms * MS for ms in times_ms],
         "waited_ns": [0 for _ in times_ms],
         "stack": [stack_at((ms - 5) % 100) for ms in times_ms],
+        **content,
     }
     directory.mkdir(parents=True)
     (directory / stack_samples_file(first_step)).write_text(json.dumps(samples))
@@ -99,6 +101,16 @@ def test_the_line_is_named_with_its_time_per_step(tmp_path: Path) -> None:
     (window,) = windows(*pair(tmp_path, steps=10))
     assert (window.first_step, window.last_step, window.steps, window.ranks) == (1, 10, 10, (0, 1))
     assert window.slow == (SlowCode(rank=1, line=SLEEPING, ns=30 * MS, peers_ns=0, excess_ratio=1.0),)
+
+
+def test_a_window_without_a_request_counts_only_if_a_rank_differs(tmp_path: Path) -> None:
+    multiplies, too = (
+        sampled(tmp_path / str(at), at, lambda _: MULTIPLY, steps=10, stalled_ms=30, requested=False) for at in (0, 1)
+    )
+    sleeps = sampled(tmp_path / "2", 1, lambda ms: SLEEP if ms < 30 else MULTIPLY, steps=10, requested=False)
+    (window,) = windows(multiplies, sleeps)
+    assert [code.rank for code in window.slow] == [1]
+    assert windows(multiplies, too) == ()
 
 
 def test_work_of_many_short_lines_is_named_by_its_call(tmp_path: Path) -> None:

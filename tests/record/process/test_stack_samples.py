@@ -83,14 +83,20 @@ def test_only_a_step_that_lasts_much_longer_than_the_others_is_sampled(
     tmp_path: Path, usual_ns: float, is_long: bool
 ) -> None:
     steps: Any = UnderWay(number=40, usual_ns=usual_ns)
-    sampler = stack_samples._Sampler(tmp_path / stack_samples_file(36), seconds=60.0, steps=steps)
+    kind = stack_samples._Kind(seconds=60.0, of_long_steps=True)
+    sampler = stack_samples._Sampler(tmp_path / stack_samples_file(36), kind, steps)
     sampler.start()
     prune(0.9)
     sampler.stop(wait=True)
     found = list(read_stack_samples(tmp_path))
     assert len(found) == is_long
     for samples in found:
-        assert (samples.first_step, samples.of_long_steps) == (36, True)
+        assert (samples.first_step, samples.requested, samples.of_long_steps) == (36, False, True)
         assert (samples.times_ns - samples.waited_ns - steps.began_ns >= stack_samples.LOOK_SECONDS / 2 * 1e9).all()
         called = {(site.function, site.called) for stack in samples.stacks for site in stack[:1]}
         assert ("prune", "time.sleep") in called
+
+
+def test_later_blocks_are_sampled_in_pairs_ever_more_rarely() -> None:
+    sampled = [block for block in range(100) if stack_samples.is_sampled(block)]
+    assert sampled == [16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 96, 97]

@@ -120,12 +120,20 @@ class _Sampled:
 
 
 def slow_code(timeline: Timeline) -> tuple[SampledWindow, ...]:
-    """Compare the ranks of each window in which at least two sampled their stacks."""
+    """Compare the ranks of each window in which at least two sampled their stacks. What was sampled without a request
+    is left out if no rank differs.
+    """
     places = {rank.rank: place(rank) for rank in timeline.ranks}
     found = [_Sampled(rank, samples) for rank in timeline.run.ranks for samples in rank.stack_samples()]
     found = sorted((each for each in found if each.rank.rank in places), key=lambda each: each.samples.first_step)
     windows = (tuple(each) for _, each in groupby(found, key=lambda each: each.samples.first_step))
-    compared = [window for each in windows if len(each) > 1 and (window := _compared(each, places)) is not None]
+    compared = [
+        window
+        for each in windows
+        if len(each) > 1
+        and (window := _compared(each, places)) is not None
+        and (window.slow or any(one.samples.requested for one in each) or window.first_step in EARLY_STEPS)
+    ]
     requests = timeline.run.requests
     return tuple(
         replace(window, early=not any(request.stacks and request.covers(window.first_step) for request in requests))
@@ -229,7 +237,7 @@ def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: flo
         error_ns = float(excess_ns.std(ddof=1)) / count**0.5
         needed_ns = SIGNIFICANT * (1 + MIN_STEPS / count) * error_ns
         is_its_own = next_ns.mean() <= OF_ITSELF * most_ns.mean()
-        is_no_chance = is_its_own and len(times) ** (np.count_nonzero(most_ns) - 1) >= NO_CHANCE
+        is_no_chance = is_its_own and len(times) ** max(int(np.count_nonzero(most_ns)) - 1, 0) >= NO_CHANCE
         if excess_ns.mean() >= (at_least_ns if is_no_chance else max(at_least_ns, needed_ns)):
             yield SlowCode(rank=rank, line=line, ns=round(most_ns.mean()), peers_ns=round(next_ns.mean()))
 

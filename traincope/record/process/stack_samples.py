@@ -1,9 +1,9 @@
-"""Samples of the training thread's Python stack: early on every rank, in the windows and on the ranks of a request, and
-in steps that last much longer than the others.
+"""Samples of the training thread's Python stack: on every rank early and in a few blocks later, in the windows and on
+the ranks of a request, and in steps that last much longer than the others.
 
-A short run ends before a request, so the first steps after the warm-up are sampled. After them, a thread looks four
-times a second whether the step under way is long: saves, logs and clean-ups stop a rank in few steps, which a request
-may miss.
+A short run ends before a request, so the first steps after the warm-up are sampled, and then ever more rarely two
+blocks, the same on all ranks: a rank may become slow. In the others, a thread looks four times a second whether the
+step under way is long: saves, logs and clean-ups stop a rank in few steps, which a request may miss.
 
 A thread asks for a sample every 10 ms. Python's main thread takes it itself, by a pending call at its next instruction.
 No other thread reads its frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the
@@ -29,7 +29,7 @@ from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any
 
-from traincope.events import EARLY_STEPS
+from traincope.events import BLOCK_STEPS, EARLY_STEPS
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.instrumentation.raised_later import add_pending_call, hide_raising, raise_later
@@ -49,8 +49,8 @@ MAX_STACKS = 4_096
 MAX_DEPTH = 128
 """Frames of a stack. The outermost are left out first."""
 JOIN_SECONDS = 1.0
-EARLY_SECONDS = 10.0
-"""Longest time of the early samples."""
+OF_ITSELF_SECONDS = 10.0
+"""Longest time of samples without a request."""
 LOOK_SECONDS = 0.25
 """Pause between two looks at the step under way. In this time at least, no sample of a long step is taken."""
 LONG = 4.0
@@ -64,12 +64,20 @@ Key = tuple[CodeType, int, int, int]
 """Code, line, instruction, and identity of the module that it is a method of; 0 for other code."""
 
 
+def is_sampled(block: int) -> bool:
+    """Return whether a later block of steps is sampled without a request: those with the numbers 16, 24, 32, 48, 64, 96
+    and so on, each with the next one. Fewer steps than those of two blocks are not compared.
+    """
+    return any(each >= 16 and each & ((1 << (each.bit_length() - 2)) - 1) == 0 for each in (block, block - 1))
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """What is sampled."""
 
     seconds: float = 0.0
     """Longest time of all samples; 0 for none."""
+    requested: bool = False
     of_long_steps: bool = False
 
 
@@ -109,9 +117,10 @@ class StackSampling:
         wanted = _NONE
         if place is not None and in_main_thread and self._installed:
             requested = any(place.rank in request.stacks for request in recorder.control.requests_at(step))
-            early = place.world_size > 1 and step in EARLY_STEPS
-            if detailed and (early or requested):
-                wanted = _Kind(seconds=REQUESTED_SECONDS if requested else EARLY_SECONDS)
+            of_itself = place.world_size > 1 and (step in EARLY_STEPS or is_sampled(step // BLOCK_STEPS))
+            if detailed and (of_itself or requested):
+                seconds = REQUESTED_SECONDS if requested else OF_ITSELF_SECONDS
+                wanted = _Kind(seconds=seconds, requested=requested)
             elif place.world_size > 1 and step >= EARLY_STEPS.stop:
                 wanted = _Kind(seconds=LONG_SECONDS, of_long_steps=True)
         if wanted != self._present:
@@ -124,9 +133,8 @@ class StackSampling:
     def _start_sampler(self, step: int) -> None:
         hide_from_compiler(_answer, calls_too=True)  # a compiled region may be running
         hide_raising()
-        steps = self._recorder.steps if self._present.of_long_steps else None
         path = self._recorder.directory / stack_samples_file(step)
-        sampler = _Sampler(path, seconds=self._present.seconds, steps=steps)
+        sampler = _Sampler(path, self._present, self._recorder.steps)
         sampler.start()
         self._sampler = sampler
 
@@ -139,9 +147,9 @@ class StackSampling:
 class _Sampler:
     """A thread that asks for samples until it is stopped, and then writes the file."""
 
-    def __init__(self, path: Path, *, seconds: float, steps: Steps | None) -> None:
-        """`steps`: of the training, if only long ones are sampled."""
-        self._path, self._max_samples, self._steps = path, round(seconds / INTERVAL_SECONDS), steps
+    def __init__(self, path: Path, kind: _Kind, steps: Steps) -> None:
+        self._path, self._kind, self._max_samples = path, kind, round(kind.seconds / INTERVAL_SECONDS)
+        self._steps = steps if kind.of_long_steps else None
         self._long_step, self._left = -1, 0
         """The latest long step, and how many samples of it are to be taken every 10 ms."""
         self._stacks: dict[tuple[Key, ...], int] = {}
@@ -242,7 +250,8 @@ class _Sampler:
             stacks.append(numbers[::-1])
         content = {
             "interval_ns": round(INTERVAL_SECONDS * 1e9),
-            "of_long_steps": self._steps is not None,
+            "requested": self._kind.requested,
+            "of_long_steps": self._kind.of_long_steps,
             "sites": [list(site) for site in sites],
             "stacks": stacks,
             "times_ns": self._times_ns[: len(self._stack)],

@@ -1,7 +1,7 @@
 """Samples of a training thread's Python stack in a window, or in long steps: `stacks-step-N.json` in the rank's
 directory, with the first step N.
 
-    {"interval_ns": 10000000, "of_long_steps": false,
+    {"interval_ns": 10000000, "requested": true, "of_long_steps": false,
      "sites": [["train.py", 31, "Slow.forward", "layers.3", "time.sleep"], ...],
      "stacks": [[0, 4, 5], ...], "times_ns": [...], "waited_ns": [...], "stack": [...]}
 
@@ -51,6 +51,7 @@ class StackSamples:
     """Time from the request for each sample until it was taken, in which the thread was in C."""
     stack: Ints
     """Number of each sample's stack."""
+    requested: bool = True
     of_long_steps: bool = False
     """Only steps that lasted much longer than those before were sampled."""
 
@@ -85,5 +86,6 @@ def _samples(raw: dict[str, Any], *, first_step: int) -> StackSamples:
         times_ns=times_ns,
         waited_ns=waited_ns,
         stack=stack,
+        requested=bool(raw.get("requested", True)),
         of_long_steps=bool(raw.get("of_long_steps")),
     )
