@@ -8,10 +8,11 @@ from rich.text import Text
 from traincope.analysis import Basis, Diff, Difference, Judgement, TermChange
 from traincope.analysis.diff.diff import STEP, Clock
 from traincope.analysis.diff.significance import BLOCKS, LEVEL
-from traincope.lines import Trimmed, indented, table, text
+from traincope.lines import indented, table, text
 from traincope.palette import GOOD, SEVERE
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
+from traincope.report.text.section import print_sections
 from traincope.units import MISSING, count, duration, share
 
 CLOCKS = {Clock.HOST: "its hosts' clocks", Clock.MARKS: Clock.MARKS.value, Clock.TRACES: Clock.TRACES.value}
@@ -58,11 +59,7 @@ def _ratio(change: float, diff: Diff) -> float | None:
 
 def render_diff(diff: Diff, console: Console) -> None:
     """Print the comparison as text."""
-    for index, section in enumerate((_runs(diff), _answer(diff), _terms(diff), _settings(diff))):
-        for place, renderable in enumerate(section):
-            if index and not place:
-                console.print()
-            console.print(Trimmed(renderable), end="")
+    print_sections((_runs(diff), _answer(diff), _terms(diff), _settings(diff)), console)
 
 
 def _runs(diff: Diff) -> Iterator[RenderableType]:

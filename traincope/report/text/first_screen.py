@@ -9,14 +9,14 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from traincope.analysis import Analysis, Sampling
-from traincope.lines import Trimmed, text
+from traincope.lines import text
 from traincope.palette import SEVERE
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document, Fault
 from traincope.report.sections.faults import job_ns, real_faults, step_of
 from traincope.report.sections.ledger import summary
 from traincope.report.sections.verdict import verdict
-from traincope.report.text.section import on_console
+from traincope.report.text.section import on_console, print_sections
 from traincope.units import count, duration, numbers, share
 
 MAX_FINDINGS = 3
@@ -26,11 +26,7 @@ MAX_FAULTS = 2
 def render_first_screen(analysis: Analysis, console: Console) -> None:
     """Write the first screen of `analysis` to `console`."""
     document = to_document(analysis)
-    for index, section in enumerate(_sections(document, analysis)):
-        if index:
-            console.print()
-        for renderable in section:
-            console.print(Trimmed(renderable), end="")
+    print_sections(_sections(document, analysis), console)
 
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from traincope.analysis import Finding, Hang
-from traincope.lines import Trimmed, text
+from traincope.lines import text
 from traincope.report import schema
 from traincope.report.document.parts import finding_of
 from traincope.report.sections.hangs import NOTHING, stack
 from traincope.report.sections.section import Listing, Section
 from traincope.report.sections.verdict import verdict
-from traincope.report.text.section import on_console
+from traincope.report.text.section import on_console, print_sections
 from traincope.units import numbers
 
 MAX_FRAMES = 12
@@ -43,18 +43,12 @@ def hang_document(
 
 def render_hangs(answer: schema.HangAnswer, console: Console) -> None:
     """Print each hang with its advice, and the stack of the first culprit."""
-    if not answer["hangs"]:
-        console.print(text(UNDECIDED if answer["lacks"] else NOTHING))
-    for at, section in enumerate(_sections(answer)):
-        if at or not answer["hangs"]:
-            console.print()
-        for renderable in on_console(section, answer):
-            console.print(Trimmed(renderable), end="")
+    judged = on_console(verdict(answer["verdict"], cost=None), answer)
+    head = judged if answer["hangs"] else (text(UNDECIDED if answer["lacks"] else NOTHING),)
+    print_sections((head, *(on_console(section, answer) for section in _below(answer))), console)
 
 
-def _sections(answer: schema.HangAnswer) -> Iterator[Section]:
-    if answer["hangs"]:
-        yield verdict(answer["verdict"], cost=None)
+def _below(answer: schema.HangAnswer) -> Iterator[Section]:
     for hang in answer["hangs"]:
         if hang["stack"]:
             yield stack("Stack", numbers(hang["culprits"][:1], "rank"), hang["stack"][:MAX_FRAMES])

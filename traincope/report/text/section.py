@@ -1,12 +1,12 @@
 """A section on a console: its heading and what stands next to it, tables, lines and the few figures of characters."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from traincope.lines import indented, table, text
+from traincope.lines import Trimmed, indented, table, text
 from traincope.palette import GOOD, SEVERE
 from traincope.report.sections.section import (
     Alarm,
@@ -30,6 +30,15 @@ DRAWN: Mapping[str, Callable[..., RenderableType]] = {"timetable": recorded}
 """Figures of characters: name -> the function that makes it of a caption and its results."""
 STYLES: Mapping[type, str] = {Alarm: SEVERE, Aside: "dim"}
 """Cell -> style of its row."""
+
+
+def print_sections(sections: Iterable[Iterable[RenderableType]], console: Console) -> None:
+    """Print sections with an empty line between two; those without a line are left out."""
+    for index, section in enumerate(sections):
+        for place, renderable in enumerate(section):
+            if index and not place:
+                console.print()
+            console.print(Trimmed(renderable), end="")
 
 
 def on_console(section: Section, document: Mapping[str, object]) -> Iterator[RenderableType]:

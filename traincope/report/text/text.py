@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console, RenderableType
 
 from traincope.analysis import Analysis
-from traincope.lines import Trimmed, text
+from traincope.lines import text
 from traincope.report.document.costs import with_energy_price
 from traincope.report.document.document import to_document
 from traincope.report.schema import Document
@@ -32,7 +32,7 @@ from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
 from traincope.report.sections.utilization import utilization
 from traincope.report.sections.verdict import running, verdict_of
-from traincope.report.text.section import on_console
+from traincope.report.text.section import on_console, print_sections
 from traincope.units import CURRENCY
 
 OF_STEPS = (energy, experts, goodput, critical_path, pipeline, communication, ranks, sampled_stacks, slowdown)
@@ -57,11 +57,7 @@ def render_document(document: Document, analysis: Analysis, console: Console) ->
     """Write the report to `console`; `document` is that of `analysis`. Sections without evidence are left out, except
     the verdict.
     """
-    for index, section in enumerate(_sections(document, analysis)):
-        if index:
-            console.print()
-        for renderable in section:
-            console.print(Trimmed(renderable), end="")
+    print_sections(_sections(document, analysis), console)
 
 
 def _sections(document: Document, analysis: Analysis) -> Iterator[Iterator[RenderableType]]:
