@@ -17,6 +17,7 @@ from traincope.report.sections.faults import faults
 from traincope.report.sections.section import Lines, On, Section, Table
 from traincope.report.sections.source import Source
 from traincope.report.sections.values import plain
+from traincope.units import duration
 from traincope.viewer.library.library import Library
 from traincope.viewer.pages import FAULTS
 from traincope.viewer.pages.page import Asked
@@ -52,8 +53,12 @@ def test_times_count_from_the_first_record_as_the_timeline_does(tmp_path: Path) 
     assert tiles is not None
     (fault,) = document["faults"]
     assert document["run"]["start"] < tiles.header.origin_ns
-    (part,) = [each for each in FAULTS.render(asked(library))[1]._traverse() if hasattr(each, "figure")]
-    assert list(part.figure.data[0].x) == [(fault["at_ns"] - tiles.header.origin_ns) / 1e9]
+    shown, since_ns = list(FAULTS.render(asked(library))[1]._traverse()), fault["at_ns"] - tiles.header.origin_ns
+    (part,) = [each for each in shown if hasattr(each, "figure")]
+    assert list(part.figure.data[0].x) == [since_ns / 1e9]
+    after, explanation = [each for each in shown if hasattr(each, "href")]
+    assert (after.children, after.href) == (duration(since_ns), f"/timeline?at={since_ns}&ranks=0")
+    assert (explanation.children, explanation.href) == ("event", "/explained?kind=event")
 
 
 @pytest.mark.parametrize(
