@@ -55,6 +55,7 @@ KERNELS = {
     "triton_poi_fused_all_gather_into_tensor_copy_add_3": "memory",
     "triton_red_fused_add_all_reduce_wait_tensor_1": "elementwise",
     "void block_all_reduce_sum_f32_kernel<256>(float*, float*, int)": "elementwise",
+    "void cta_all_reduce_kernel<128>(float*)": "elementwise",
     "void rocshmem::rocshmem_putmem_kernel": "rocshmem",
     "ishmem_barrier_all_kernel": "ishmem",
     "void fast_hadamard_transform_kernel<8>": "elementwise",

@@ -147,8 +147,9 @@ class Diff:
 def require_steps(analysis: Analysis) -> Analysis:
     """Return the analysis. Raises EmptyRunError if no step of it can be compared."""
     if not len(step_series(analysis)):
-        path = analysis.timeline.run.path
-        raise EmptyRunError(f"{path} has no counted step that all ranks completed; let it run longer")
+        run = analysis.timeline.run
+        remedy = "trace whole steps and import them" if run.info.imported else "let it run longer"
+        raise EmptyRunError(f"{run.path} has no counted step that all ranks completed; {remedy}")
     return analysis
 
 

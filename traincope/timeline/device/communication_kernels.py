@@ -37,7 +37,7 @@ GENERATED = re.compile(r"triton_([a-z]+_)?fused_")
 """Begin of the names that torch.compile makes."""
 LIKE_NCCL = re.compile(r"[a-z]{2,3}cl(dev|sym)?k?(dev)?kernel")
 """Own names of kernels of libraries that GPU vendors made after NCCL."""
-WITHIN_A_GPU = re.compile(r"(block|warp|thread)(all|reduce)")
+WITHIN_A_GPU = re.compile(r"(block|warp|thread|cta|cluster|grid|wave)(all|reduce)")
 """Reductions among the threads of one GPU."""
 LAYOUT = "get_dispatch_layout"
 """DeepEP's count of the tokens for each rank, which sends nothing."""
