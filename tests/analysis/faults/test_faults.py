@@ -271,6 +271,25 @@ def test_a_rank_is_not_said_to_be_absent_if_none_is_missing_or_a_group_was_made(
         assert not any("did not come" in each.evidence for each in verdict)
 
 
+def test_restarts_that_take_much_of_the_run_are_a_finding_about_the_rank_that_ended_it() -> None:
+    """10 s of work, 15 s until the next step, and 25 or 900 s of work. How many steps were lost is not known."""
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: "RuntimeError", 1: "ValueError"})
+    found = []
+    for steps in (25, 900):
+        rows = (step(number, (25 + number) * S, (26 + number) * S) for number in range(steps))
+        last = replace(rank(0, *rows), attempt=1)
+        verdict = analyze(build_timeline(replace(run(last), earlier=(before,)))).verdict
+        found.append([each for each in verdict if each.kind == "restart"])
+    ((finding,), none) = found
+    assert none == []
+    assert (finding.ranks, finding.confidence) == ((1,), "high")
+    assert finding.estimated_gain_ratio == pytest.approx(15 / 50)
+    assert finding.evidence == (
+        "1 restart took 15.0 s from the last record before to the next step: 30.0 % of the run; attempt 0: rank 1 "
+        "raised ValueError"
+    )
+
+
 def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
     before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: None})
     last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)

@@ -74,32 +74,39 @@ def end_of_attempt(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[Faul
     The rank that the launcher saw killed, otherwise the first that raised, otherwise the one that exited. The kind is
     that of the job if the launcher itself was stopped, or if an agent had found that it hung.
     """
-    kind, reason = _end_of_ranks(before, notes)
+    kind, reason, _ = _end_of_ranks(before, notes)
     stopped = any(note.attempt == before.number and note.rank is None and note.exit_code < 0 for note in notes)
     if stopped:
         return FaultKind.STOPPED, reason
     return kind if before.hang is None else FaultKind.HANG, reason
 
 
-def _end_of_ranks(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[FaultKind, str]:
+def failed_rank(before: Attempt, notes: Sequence[LauncherNote]) -> int | None:
+    """Return the rank whose end is the reason of an attempt's; None if it is not known."""
+    return None if before.hang is not None else _end_of_ranks(before, notes)[2]
+
+
+def _end_of_ranks(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[FaultKind, str, int | None]:
     blamed = _blamed(before, notes)
     noted = {note.rank for note in notes if note.attempt == before.number}
     unrecorded = [rank for rank in before.unrecorded if rank not in noted]
     for note in blamed:
         if note.exit_code == -signal.SIGTERM and unrecorded:
-            return FaultKind.NO_END, f"rank {note.rank} got SIGTERM; {numbers(unrecorded, 'rank')} left no record"
+            left = f"rank {note.rank} got SIGTERM; {numbers(unrecorded, 'rank')} left no record"
+            return FaultKind.NO_END, left, None
         if note.exit_code < 0:
             kind = FaultKind.SIGNAL if note.exit_code == -signal.SIGTERM else FaultKind.KILLED
-            return kind, f"rank {note.rank} was killed (signal {-note.exit_code})"
+            killed = f"rank {note.rank} was killed (signal {-note.exit_code})"
+            return kind, killed, note.rank if kind is FaultKind.KILLED else None
     raised = [rank for rank, ending in before.endings.items() if ending not in (None, CLEAN)]
     if raised:
         first = min(raised, key=lambda rank: before.ended_ns.get(rank, before.last_ns))
         kind = FaultKind.OUT_OF_MEMORY if before.endings[first] in OUT_OF_MEMORY else FaultKind.EXCEPTION
-        return kind, f"rank {first} raised {before.endings[first]}"
+        return kind, f"rank {first} raised {before.endings[first]}", first
     for note in blamed:
-        return FaultKind.EXIT, f"rank {note.rank} exited with code {note.exit_code}"
+        return FaultKind.EXIT, f"rank {note.rank} exited with code {note.exit_code}", note.rank
     silent = count(sum(ending is None for ending in before.endings.values()), "rank")
-    return FaultKind.NO_END, f"{silent} recorded no end"
+    return FaultKind.NO_END, f"{silent} recorded no end", None
 
 
 def _noticed(rank: int, after_ns: int) -> str:

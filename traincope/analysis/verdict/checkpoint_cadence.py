@@ -1,10 +1,14 @@
-"""Finding about the interval between checkpoints."""
+"""Findings about restarts, and about the interval between checkpoints."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.confidence import HIGH, MEDIUM
+from traincope.analysis.efficiency.goodput import goodput
+from traincope.analysis.faults.restarts import end_of_attempt, failed_rank
 from traincope.analysis.reliability.reliability import Reliability
-from traincope.analysis.verdict.findings import Finding, FindingKind, percent
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
+from traincope.timeline import Timeline
 from traincope.units import count, duration
 
 MIN_GAIN = 0.01
@@ -29,4 +33,34 @@ def checkpoint_cadence(reliability: Reliability | None) -> Iterator[Finding]:
             f"Save after each {best} of training (Daly; {low} to {high}): the expected loss falls to "
             f"{percent(found.best_lost_ratio)} of all time."
         ),
+    )
+
+
+def lost_by_restarts(timeline: Timeline) -> Iterator[Finding]:
+    """Finding about the time that restarts took, and that of the steps that had to be made again."""
+    job = goodput(timeline)
+    if job is None:
+        return
+    ended = [before for before, _ in pairwise(job.attempts) if not before.clean]
+    lost_ns = job.restart_ns + (job.lost_ns or 0)
+    share = lost_ns / max(job.elapsed_ns, 1)
+    if not ended or share < MIN_SHARE:
+        return
+    last, notes = ended[-1], timeline.run.launcher
+    ranks = [rank for attempt in ended if (rank := failed_rank(attempt, notes)) is not None]
+    why = f"attempt {last.number}: {end_of_attempt(last, notes)[1]}"
+    again = f", and {count(job.steps_lost, 'step')} were made again" if job.steps_lost else ""
+    yield Finding(
+        kind=FindingKind.RESTART,
+        ranks=tuple(dict.fromkeys(ranks[-1:])),
+        confidence=HIGH,
+        evidence=(
+            f"{count(len(ended), 'restart')} took {duration(job.restart_ns)} from the last record before to the next "
+            f"step{again}: {percent(share)} of the run; {'the last ended ' if len(ended) > 1 else ''}{why}"
+        ),
+        advice=(
+            f"Find why it ended: traincope report RUN --attempt {last.number}. Without it, {percent(share)} of the run "
+            "are saved. Shorter intervals between checkpoints save steps that are made again."
+        ),
+        estimated_gain_ratio=share,
     )

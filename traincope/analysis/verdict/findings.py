@@ -59,6 +59,8 @@ class FindingKind(StrEnum):
     CHECKPOINT_STALL = "checkpoint_stall"
     CHECKPOINT_CADENCE = "checkpoint_cadence"
     """Another interval between checkpoints would lose less time."""
+    RESTART = "restart"
+    """Restarts take much of the run."""
     INTERRUPTIONS = "interruptions"
     """From an imported list of interruptions."""
     GC = "gc"

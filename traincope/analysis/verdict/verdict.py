@@ -46,7 +46,7 @@ from traincope.analysis.verdict.bad_state import (
     unreduced,
 )
 from traincope.analysis.verdict.changed_steps import changed_steps
-from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence
+from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence, lost_by_restarts
 from traincope.analysis.verdict.data_findings import data_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import ended_stops, hang_findings
@@ -148,6 +148,7 @@ def verdict(
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
     findings += changed_steps(timeline, ledger)
+    findings += lost_by_restarts(timeline)
     findings += checkpoint_cadence(reliability)
     findings += memory_growth(memory, grown)
     real_faults = [fault for fault in faults if fault.is_fault]
