@@ -76,6 +76,10 @@ KERNELS = {
     "loop_add_fusion_3": "elementwise",
     "void kOptimizerStatic8bit2StateBlockwise<__nv_bfloat16, 0, 256, 1>": "optimizer",
     "miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_dilation2": "gemm",
+    # "_NSA_" is a reference in a mangled name, and "sort" a type among its arguments
+    "_ZN2ck6device12_GLOBAL__N_136kernel_grouped_conv_fwd_multiple_abdINS_12GridwiseSortItfENSA_IJLi64EEEEEvT_": "gemm",
+    "_ZN4mine11some_kernelIN2at4halfELi4EEEvPT_": "unknown",
+    "_ZN9quickfast13all_reduce_1sIfEEvPT_": "collective",
     "naive_conv_ab_nonpacked_fwd_nchw_float_double_float": "gemm",
     "my_very_own_thing": "unknown",
 }

@@ -64,10 +64,7 @@ KERNELS = (
             "fused_attn",
             "prefillwith",
             "decodewith",
-            "_mla_",
-            "mla::",
-            "retention",
-            "_nsa_",
+            *("mla_fwd", "mla_bwd", "mla::", "nsa_fwd", "nsa_bwd", "retention_fwd", "retention_bwd"),
         ),
     ),
     Rule(

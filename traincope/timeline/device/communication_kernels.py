@@ -42,6 +42,11 @@ WITHIN_A_GPU = re.compile(r"(block|warp|thread|cta|cluster|grid|wave)(all|reduce
 LAYOUT = "get_dispatch_layout"
 """DeepEP's count of the tokens for each rank, which sends nothing."""
 
+LENGTH = re.compile(r"\d{1,4}")
+"""Length of the identifier that follows, in a mangled name."""
+NO_IDENTIFIER = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_")
+"""A number, or a reference to what a mangled name has before."""
+
 GEMM_WORDS = ("gemm", "gemv", "matmul", "nvjet", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm")
 FUSED_WORDS = (
     *("allgather", "all_gather", "allreduce", "all_reduce", "reducescatter", "reduce_scatter", "alltoall"),
@@ -52,7 +57,31 @@ FUSED_WORDS = (
 
 def plain_name(name: str) -> str:
     """Return a name in lower case without those of libraries that say nothing about a kernel's purpose."""
-    return name.lower().replace("fbgemm", "").replace("flashinfer", "")
+    return readable_name(name).lower().replace("fbgemm", "").replace("flashinfer", "")
+
+
+def readable_name(name: str) -> str:
+    """Return the identifiers of a mangled C++ name, as in `a::kernel<b::type>`; any other name as it is.
+
+    What stands between the identifiers, such as `_NSA_`, means types and is no word. The rules are those of the Itanium
+    C++ ABI, section 5.1.
+    """
+    if not name.startswith("_Z"):
+        return name
+    own: list[str] = []
+    arguments: list[str] = []
+    found, at = own, len("_Z")
+    while at < len(name):
+        length, other = LENGTH.match(name, at), NO_IDENTIFIER.match(name, at)
+        if length is not None:
+            at = length.end() + int(length[0])
+            found.append(name[length.end() : at])
+        elif other is not None:
+            at = other.end()
+        else:
+            found = arguments if name[at] == "I" else found
+            at += 1
+    return "::".join(own) + (f"<{'::'.join(arguments)}>" if arguments else "") or name
 
 
 def is_fused_product(name: str) -> bool:
@@ -76,5 +105,5 @@ def communication_library(name: str) -> str | None:
 
 def bare_name(name: str) -> str:
     """Return the name of a kernel without its return type, template arguments and parameters."""
-    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    plain = readable_name(name).removeprefix("void ").replace("(anonymous namespace)::", "")
     return plain.partition("<")[0].partition("(")[0] or name
