@@ -185,11 +185,11 @@ def test_an_error_in_another_process_leaves_no_files(tmp_path: Path, monkeypatch
 
 
 def test_a_folder_gives_all_its_traces(tmp_path: Path) -> None:
-    names = ("b.json", "a.pt.trace.json.gz", "rank-1/kernels-step-00000010.json")
+    names = ("b.json", "a.pt.trace.json.gz", "rank-1/kernels-step-00000010.json", "C.JSON")
     files = [trace(tmp_path / "in" / name) for name in names]
     (tmp_path / "in" / "notes.txt").write_text("not a trace")
     other = trace(tmp_path / "other.json")
-    assert find_traces([other, tmp_path / "in"]) == (other, files[1], files[0], files[2])
+    assert find_traces([other, tmp_path / "in"]) == (other, files[3], files[1], files[0], files[2])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"empty contains no trace; the names of traces end in \.json or \.json\.gz"):
         find_traces([tmp_path / "empty"])

@@ -97,7 +97,7 @@ def holds_traces(path: Path) -> bool:
 
 def _may_be_trace(path: Path) -> bool:
     """Look at the begin of a file."""
-    head = begin(path) if path.name.endswith(SUFFIXES) else b""
+    head = begin(path) if path.name.lower().endswith(SUFFIXES) else b""
     return any(key in head for key in KEYS)
 
 
@@ -105,7 +105,7 @@ def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
     """All files among files and folders that may be traces. Raises UsageError for a folder without one."""
     found: list[Path] = []
     for path in paths:
-        named = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and not file.is_dir())
+        named = (file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and not file.is_dir())
         inside = sorted(named) if path.is_dir() else [path]
         if not inside:
             raise UsageError(f"{path} contains no trace; the names of traces end in {' or '.join(SUFFIXES)}")

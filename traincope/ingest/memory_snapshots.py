@@ -86,7 +86,7 @@ def find_snapshots(paths: Sequence[Path]) -> tuple[Path, ...]:
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else []
-        found += [file for file in inside if file.suffix in SUFFIXES and is_snapshot(file)]
+        found += [file for file in inside if file.suffix.lower() in SUFFIXES and is_snapshot(file)]
         found += [path] if is_snapshot(path) else []
     return tuple(found)
 
