@@ -517,6 +517,24 @@ def test_megatron_deepspeed_gives_zeros_stage_and_ulysses() -> None:
     assert megatron("--deepspeed-activation-checkpointing").recompute is Recompute.FULL
 
 
+def test_a_model_and_an_older_number_of_microbatches_are_read() -> None:
+    python = PYTHON.replace('model_spec=model_registry("8B")', 'model=Model(name="llama3", flavor="8B")')
+    tables = python_tables("registry.py", python, name="llama3_8b")
+    assert tables is not None
+    plan = read_torchtitan("registry.py", tables, shape=None, gpus=8)
+    assert plan.shape == replace(PRESETS["llama3-8b"], sequence=8192)
+    given = {
+        "job": {},
+        "training": {"batch_size": 8},
+        "experimental": {"pipeline_parallel_degree": 2, "pipeline_parallel_microbatches": 4},
+    }
+    layout = read_torchtitan("t.toml", given, shape=None, gpus=8).layout
+    assert layout is not None
+    assert (layout.microbatches, layout.micro_batch) == (4, 2)
+    split = {"expert_parallel_degree": 4, "expert_tensor_parallel_degree": 2}
+    assert "a tensor-parallel size of experts" in titan(split).unmodelled
+
+
 @pytest.mark.parametrize(
     "tables",
     [
@@ -580,6 +598,7 @@ def test_a_schedule_without_a_formula_for_its_microbatches_leaves_the_layout_ope
         ({"model": {"converters": ["float8"]}}, "float8"),
         ({"optimizer": {"name": "Muon"}}, "the optimizer Muon"),
         ({"float8": {"enable_float8_linear": True}}, "products in float8"),
+        ({"training": {"enable_cpu_offload": True, "batch_size": 2}}, "offloaded"),
     ],
 )
 def test_what_torchtitan_moves_or_shrinks_is_not_judged_by_formula(

@@ -122,3 +122,11 @@ def test_a_save_in_the_background_has_no_stop_to_balance() -> None:
 def test_the_cost_of_a_wide_tp_is_unknown() -> None:
     """The fix is another layout, which is not predicted."""
     assert broken(BREAKING["tp-beyond-domain"]) == {"tp-beyond-domain": None}
+
+
+def test_a_plan_that_may_recompute_everything_fits_if_it_then_fits() -> None:
+    """81 GiB with all activations and 27 without, of 72; twice the batch needs 53 without, four times more than 72."""
+    for micro_batch, broken_by in ((128, {Recompute.NONE}), (512, {Recompute.NONE, Recompute.FULL, None})):
+        for recompute in (Recompute.NONE, Recompute.FULL, None):
+            plan = replace(KEPT, layout=replace(LAYOUT, micro_batch=micro_batch), recompute=recompute)
+            assert ("does-not-fit" in broken(plan)) == (recompute in broken_by)

@@ -215,7 +215,8 @@ def _lost_money(lost: float | None, site: Site) -> float | None:
 
 def _answer(path: Path, plan: TrainingPlan, site: Site, broken: list[Broken]) -> Answer:
     is_rejected = any(each["severity"] == Severity.ERROR.value for each in broken)
-    prediction = None if is_rejected else site.prediction
+    fits = site.prediction is not None and site.prediction.fits
+    prediction = site.prediction if fits and not is_rejected else None
     return Answer(
         plan=str(path),
         framework=plan.framework,

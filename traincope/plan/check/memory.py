@@ -27,13 +27,17 @@ def recompute_only_for_memory(plan: TrainingPlan, site: Site) -> Iterator[Proble
     )
 
 
-def fits(_: TrainingPlan, site: Site) -> Iterator[Problem]:
-    """The fullest rank fits into its GPU."""
-    if site.prediction is None or site.prediction.fits:
+def fits(plan: TrainingPlan, site: Site) -> Iterator[Problem]:
+    """The fullest rank fits into its GPU. Where the plan does not say what is recomputed, it may be everything."""
+    least = site.prediction
+    if plan.recompute is None and least is not None:
+        least = predicted(plan, machine=site.cluster.machine(), recompute=Recompute.FULL)
+    if least is None or least.fits:
         return
+    at_least = " even if it recomputes all activations" if plan.recompute is None else ""
     yield Problem(
         message=(
-            f"a rank needs {size(site.prediction.largest_bytes)} by formula, and a GPU has "
+            f"a rank needs {size(least.largest_bytes)} by formula{at_least}, and a GPU has "
             f"{size(site.cluster.memory_bytes)} to fill"
         ),
         fix="Shard more (ZeRO stage 3, tp, pp), recompute activations, or shorten sequences; see `plan search`.",

@@ -14,8 +14,10 @@ from traincope.plan.model.transformer import Transformer
 
 TABLES = ("parallelism", "training", "checkpoint", "activation_checkpoint")
 """Tables whose values a Python function must not compute."""
+READ_TOO = ("optimizer", "model")
 ADAM = "AdamW"
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v"}
+OLD_COUNT = "pipeline_parallel_microbatches"
 OLDER = {
     "data_parallel_degree": "data_parallel_shard_degree",
     **{
@@ -23,7 +25,7 @@ OLDER = {
         for name in (
             *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
             *("pipeline_parallel_degree", "pipeline_parallel_schedule", "pipeline_parallel_split_points"),
-            *("context_parallel_degree", "enable_async_tensor_parallel"),
+            *("context_parallel_degree", "enable_async_tensor_parallel", OLD_COUNT),
         )
     },
 }
@@ -89,7 +91,7 @@ def _tables_of(function: ast.FunctionDef) -> dict[str, dict[str, object]] | None
     """Literal values in the calls that configure each table; None if none configures parallelism or training."""
     tables: dict[str, dict[str, object]] = {}
     for node in ast.walk(function):
-        if isinstance(node, ast.keyword) and node.arg in (*TABLES, "optimizer") and isinstance(node.value, ast.Call):
+        if isinstance(node, ast.keyword) and node.arg in (*TABLES, *READ_TOO) and isinstance(node.value, ast.Call):
             named = {each.arg: each.value for each in node.value.keywords if each.arg is not None}
             tables[node.arg] = {name: value for name, tree in named.items() if (value := _literal(tree)) is not None}
     return tables if {"training", "parallelism"} & tables.keys() else None
@@ -167,6 +169,8 @@ def _unmodelled(parallel: Values, training: Values, model: Values, *, pp: int, o
         yield f"a training in {training.text('dtype', '')} without wide weights"
     if training.text("mixed_precision_param", "bfloat16") != "bfloat16":
         yield "a training in fp32 (mixed_precision_param)"
+    if parallel.whole("expert_tensor_parallel_degree", 1) > 1:
+        yield "a tensor-parallel size of experts"
     if optimizer not in (ADAM, "Adam"):
         yield f"the optimizer {optimizer}"
     if model.get("converters"):
@@ -193,7 +197,9 @@ def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) 
     is_sharded = dp * cp > replicas
     local = training.whole("local_batch_size", training.whole("batch_size", 8))
     whole = training.whole("global_batch_size", -1)
-    micro = parallel.whole("pipeline_parallel_microbatch_size", 1) if pp > 1 else local
+    count = parallel.whole(OLD_COUNT, 0)
+    size = local // count if 0 < count <= local else parallel.whole("pipeline_parallel_microbatch_size", 1)
+    micro = size if pp > 1 else local
     sequences = local if whole < 0 or pp > 1 else max(whole // dp, 1)
     try:
         layout = Layout(
