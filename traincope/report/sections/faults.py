@@ -40,17 +40,18 @@ def faults(source: Source) -> Section:
         return Section(name=NAME, title=TITLE, missing=NOTHING)
     attempts = () if analysis.goodput is None else analysis.goodput.attempts
     place = partial(_place, heads=heads, began_ns=job_ns(analysis)[0], attempt=document["run"]["attempt"])
+    drawn = data.Drawing(
+        figure="happened",
+        of=(analysis.faults, *job_ns(analysis), attempts, analysis.timeline.run.logbook),
+        caption=f"Faults in red and other events in grey{across_hosts(analysis.timeline.clocks)}",
+    )
     return Section(
         name=NAME,
         title=TITLE,
         lead=_order(document),
         parts=(
             data.Lines((_counts(document["faults"]),), on=On.SCREEN),
-            data.Drawing(
-                figure="happened",
-                of=(analysis.faults, *job_ns(analysis), attempts, analysis.timeline.run.logbook),
-                caption=f"Faults in red and other events in grey{across_hosts(analysis.timeline.clocks)}",
-            ),
+            *([drawn] if any(fault["timed"] for _, fault in listed) else ()),
             Table(
                 caption=CAPTION,
                 heads=(*heads, ""),
