@@ -290,6 +290,34 @@ def test_restarts_that_take_much_of_the_run_are_a_finding_about_the_rank_that_en
     )
 
 
+KILLED_BY_ONE = (note(0, -9, first=True), note(1, -9))
+
+
+@pytest.mark.parametrize(
+    ("endings", "notes", "ranks"),
+    [
+        pytest.param({0: None, 1: None}, KILLED_BY_ONE, (), id="a scheduler killed all"),
+        pytest.param({0: None, 1: None}, (note(0, -9, first=True), note(1, -9, at_s=31)), (0,), id="one was killed"),
+        pytest.param({0: "Preempted", 1: "Preempted"}, (), (), id="handlers on all ranks raised"),
+        pytest.param({0: "ValueError", 1: "SystemExit"}, (note(None, -15),), (), id="the launcher was stopped"),
+        pytest.param({0: "KeyboardInterrupt", 1: None}, (), (), id="a person stopped it"),
+        pytest.param({0: "DistBackendError", 1: None}, (), (), id="another rank was lost"),
+        pytest.param({0: "RuntimeError", 1: None}, (), (), id="perhaps another rank was lost"),
+        pytest.param(
+            {0: "RuntimeError", 1: None}, (note(0, 1, first=True), note(1, -15)), (0,), id="ended by launcher"
+        ),
+        pytest.param({0: "ValueError", 1: None}, (), (0,), id="an error of its own"),
+    ],
+)
+def test_a_restart_names_only_a_rank_that_failed_by_itself(
+    endings: dict[int, str | None], notes: tuple[LauncherNote, ...], ranks: tuple[int, ...]
+) -> None:
+    before = attempt(0, began_s=0, last_s=10, steps=9, endings=endings)
+    last = replace(rank(0, *(step(number, (25 + number) * S, (26 + number) * S) for number in range(25))), attempt=1)
+    verdict = analyze(build_timeline(replace(run(last), earlier=(before,), launcher=notes))).verdict
+    assert [each.ranks for each in verdict if each.kind == "restart"] == [ranks]
+
+
 def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
     before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: None})
     last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)

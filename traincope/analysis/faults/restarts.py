@@ -10,8 +10,12 @@ from traincope.analysis.faults.endings import OUT_OF_MEMORY
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.events import CLEAN
 from traincope.store import Attempt, LauncherNote
+from traincope.store.job.communication_errors import GENERAL_TYPES, TYPES
 from traincope.timeline import Timeline
 from traincope.units import count, numbers
+
+AT_ONCE_NS = 2_000_000_000
+"""Ranks that one signal kills within this time were killed by one stop: torchrun notes whole seconds."""
 
 
 def restarts(timeline: Timeline) -> Iterator[Fault]:
@@ -82,8 +86,27 @@ def end_of_attempt(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[Faul
 
 
 def failed_rank(before: Attempt, notes: Sequence[LauncherNote]) -> int | None:
-    """Return the rank whose end is the reason of an attempt's; None if it is not known."""
-    return None if before.hang is not None else _end_of_ranks(before, notes)[2]
+    """Return the rank whose end is the reason of an attempt's; None if it is not known, or if none failed by itself.
+
+    A stop from outside, as by a scheduler, reaches several ranks: one signal kills them, or they raise the same. An
+    error of the communication shows that another rank or the network failed.
+    """
+    kind, _ = end_of_attempt(before, notes)
+    rank = _end_of_ranks(before, notes)[2]
+    if rank is None or kind in (FaultKind.STOPPED, FaultKind.HANG):
+        return None
+    if kind is FaultKind.KILLED:
+        (blamed, *_) = _blamed(before, notes)
+        alike = (note for note in notes if (note.attempt, note.exit_code) == (before.number, blamed.exit_code))
+        at_once = [note for note in alike if abs(note.at_wall_ns - blamed.at_wall_ns) <= AT_ONCE_NS]
+        return rank if len(at_once) == 1 else None
+    if kind is FaultKind.EXIT:
+        return rank
+    raised, noted = before.endings[rank], {note.rank for note in notes if note.attempt == before.number}
+    is_shared = [*before.endings.values()].count(raised) > 1
+    is_silent = any(ending is None and other not in noted for other, ending in before.endings.items())
+    in_doubt = raised in TYPES or (raised in GENERAL_TYPES and (is_silent or before.unrecorded))
+    return None if is_shared or in_doubt or raised == KeyboardInterrupt.__name__ else rank
 
 
 def _end_of_ranks(before: Attempt, notes: Sequence[LauncherNote]) -> tuple[FaultKind, str, int | None]:
