@@ -192,3 +192,16 @@ def test_what_may_be_meant_is_no_finding(
 ) -> None:
     """Shuffled passes, a sampler without or with unknown order, one batch, and axes whose ranks need the same batch."""
     assert not found(first, second, sampling=sampling, groups=groups)
+
+
+@pytest.mark.parametrize(("completions", "kinds"), [((96, 96), ["data_order"]), ((96, 128), [])])
+def test_prompts_that_ranks_share_are_no_finding(completions: tuple[int, int], kinds: list[str]) -> None:
+    """As GRPO shares them: each rank trains on completions of its own, which differ in their length."""
+    ranks = []
+    for number, tokens in enumerate(completions):
+        flops = Row(
+            kind=Kind.FLOPS, start_ns=1, end_ns=1, name="float32", phase=Phase.FORWARD, step=0, tag=1, value=tokens
+        )
+        fed = sorted([*rows((FIRST, SECOND), KNOWN), flops], key=lambda row: (row.start_ns, row.kind != Kind.STEP))
+        ranks.append(rank(number, *fed, groups=[group("dp", 0, 1)]))
+    assert [each.kind for each in analyze(timeline(*ranks)).verdict if each.kind == "data_order"] == kinds

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traincope.analysis.efficiency.counted_flops import counted_flops
 from traincope.arrays import Ints
 from traincope.events import LENGTH_SHIFT, MAX_LENGTH, WORKERS_SHIFT, Kind, Phase, SamplerTrait
 from traincope.store import RankBatches
@@ -177,7 +178,8 @@ def _different(fed: Ints) -> bool:
 def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> SameBatches | None:
     """Compare ranks that are replicas, or shards of one: along other axes, ranks need the same batch.
 
-    Samples that the training generates are often of one prompt on several ranks: nothing is compared then.
+    Samples that the training generates are often of one prompt on several ranks: nothing is compared if it says that it
+    generates, and ranks that compute different amounts have different samples.
     """
     if len(batches) < 2 or len(batches) < len(timeline.ranks) or any(map(_generates, timeline.ranks)):
         return None
@@ -186,7 +188,7 @@ def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> Sam
     for rank in timeline.ranks:
         fed, place = batches[rank.rank].fingerprints[:shared], _place_along_other_axes(rank)
         if place is not None and _different(fed):
-            alike.setdefault((place, fed.tobytes()), []).append(rank.rank)
+            alike.setdefault((place, fed.tobytes(), _computed(rank)), []).append(rank.rank)
     groups = tuple(sorted(tuple(ranks) for ranks in alike.values() if len(ranks) > 1))
     if not groups:
         return None
@@ -203,6 +205,12 @@ def _place_along_other_axes(rank: RankTimeline) -> tuple[tuple[str, int], ...] |
     if not axes & (DATA_AXES - {"world"}) or not others <= rank.coords.keys():
         return None
     return tuple(sorted((axis, at) for axis, at in rank.coords.items() if axis not in DATA_AXES))
+
+
+def _computed(rank: RankTimeline) -> frozenset[tuple[str, float]]:
+    """Return the FLOPs of a rank's counted steps by dtype; empty if none were counted."""
+    counted = counted_flops(rank)
+    return frozenset() if counted is None else frozenset(counted.executed().items())
 
 
 def _generates(rank: RankTimeline) -> bool:
