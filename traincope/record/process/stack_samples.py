@@ -2,8 +2,9 @@
 the ranks of a request, and in steps that last much longer than the others.
 
 A short run ends before a request, so the first steps after the warm-up are sampled, and then ever more rarely two
-blocks, the same on all ranks: a rank may become slow. In the others, a thread looks four times a second whether the
-step under way is long: saves, logs and clean-ups stop a rank in few steps, which a request may miss.
+blocks, the same on all ranks: a rank may become slow. In the others, a thread looks whether the step under way is long,
+each time when the last one that it saw would be: saves, logs and clean-ups stop a rank in few steps, which a request
+may miss. To be woken costs up to 0.3 ms, so it is woken as rarely as that allows.
 
 A thread asks for a sample every 10 ms. Python's main thread takes it itself, by a pending call at its next instruction.
 No other thread reads its frames: in Python 3.11 a frame may end while it is read, even with the lock held. While the
@@ -51,14 +52,16 @@ MAX_DEPTH = 128
 JOIN_SECONDS = 1.0
 OF_ITSELF_SECONDS = 10.0
 """Longest time of samples without a request."""
-LOOK_SECONDS = 0.25
-"""Pause between two looks at the step under way. In this time at least, no sample of a long step is taken."""
+LEAST_SECONDS = 0.25
+"""Age from which a step may be long at all. In this time, no sample of a long step is taken."""
+LOOK_SECONDS = 5.0
+"""Longest pause between two looks at the step under way: steps may become shorter."""
 LONG = 4.0
 """Age of a step relative to the usual length from which it is long."""
 LONG_SECONDS = 60.0
 """Longest time of the samples of long steps, together."""
 OF_ONE_STEP = 100
-"""Samples of one long step: one that lasts further is sampled at each look."""
+"""Samples of one long step every 10 ms: one that lasts further is sampled every LEAST_SECONDS."""
 
 Key = tuple[CodeType, int, int, int]
 """Code, line, instruction, and identity of the module that it is a method of; 0 for other code."""
@@ -176,26 +179,28 @@ class _Sampler:
     def _run(self) -> None:
         name_this_thread()
         ask, write, draw = guard(self._ask), guard(self._write), random.Random()
-        pause_seconds = INTERVAL_SECONDS if self._steps is None else LOOK_SECONDS
-        while len(self._times_ns) < self._max_samples:
-            if self._stopped.wait(pause_seconds * (0.5 + draw.random())):
-                break
-            if self._steps is None or self._is_long(self._steps):
+        pause_seconds = INTERVAL_SECONDS
+        while len(self._times_ns) < self._max_samples and not self._stopped.wait(pause_seconds):
+            pause_seconds = 0.0 if self._steps is None else self._until_long(self._steps)
+            if not pause_seconds:
                 ask()
-            if self._steps is not None:
-                pause_seconds = INTERVAL_SECONDS if self._left else LOOK_SECONDS
+                every_seconds = INTERVAL_SECONDS if self._steps is None or self._left else LEAST_SECONDS
+                pause_seconds = every_seconds * (0.5 + draw.random())
         if self._steps is None or self._times_ns:
             write()
 
-    def _is_long(self, steps: Steps) -> bool:
-        """Return whether the step under way is long, and count down what is left to be sampled of it."""
+    def _until_long(self, steps: Steps) -> float:
+        """Return after how many seconds to look again, when the step under way will be long; 0 if it is. Then count
+        down what is left to be sampled of it.
+        """
         number, age_ns, usual_ns = steps.under_way()
-        if age_ns < max(LONG * usual_ns, LOOK_SECONDS * 1e9):
+        missing_seconds = max(LONG * usual_ns / 1e9, LEAST_SECONDS) - age_ns / 1e9
+        if missing_seconds > 0:
             self._left = 0
-            return False
+            return min(max(missing_seconds, INTERVAL_SECONDS), LOOK_SECONDS)
         self._left = OF_ONE_STEP if number != self._long_step else max(self._left - 1, 0)
         self._long_step = number
-        return True
+        return 0.0
 
     def _ask(self) -> None:
         if self._asked_ns is None:
