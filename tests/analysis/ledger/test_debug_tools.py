@@ -1,5 +1,6 @@
 """What tools of the training cost: by the lengths of the steps with and without them."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -16,12 +17,23 @@ STEPS = 41
 """The first is not counted."""
 
 
-def records(number: int, lengths: list[int], on: set[int], tool: DebugTool = DebugTool.PROFILER) -> RankRecords:
-    """A rank with steps of these lengths; the tool is on in the steps `on`."""
+def records(
+    number: int,
+    lengths: list[int],
+    on: set[int],
+    tool: DebugTool = DebugTool.PROFILER,
+    *,
+    stops: Collection[int] = (),
+    stop: Phase = Phase.CHECKPOINT_STALL,
+) -> RankRecords:
+    """A rank with steps of these lengths; the tool is on in the steps `on`, and `stops` end with another phase."""
     rows, begin = [], 0
     for at, length in enumerate(lengths):
         end = begin + length * MS
-        rows += [step(at, begin, end, flags=Flag.DEBUGGED if at in on else 0), phase(Phase.FORWARD, begin, end, at=at)]
+        works_until = begin + 5 * MS if at in stops else end
+        rows += [step(at, begin, end, flags=Flag.DEBUGGED if at in on else 0)]
+        rows += [phase(Phase.FORWARD, begin, works_until, at=at)]
+        rows += [phase(stop, works_until, end, at=at)] if at in stops else []
         begin = end
     if on:
         rows.append(replace(Row(kind=Kind.EVENT, start_ns=1, end_ns=1, name=DEBUG_TOOL, step=0), group=1))
@@ -62,6 +74,25 @@ def test_a_tool_without_a_cost_is_no_finding() -> None:
     timeline = built(records(0, lengths, SOME))
     assert [each.cost_ns for each in debugged_ranks(timeline)] == [0.0]
     assert found(timeline) is None
+
+
+@pytest.mark.parametrize("stop", [Phase.CHECKPOINT_STALL, Phase.EVALUATION])
+def test_a_tool_is_not_blamed_for_saves_and_evaluations_in_its_steps(stop: Phase) -> None:
+    """Every eighth step is profiled, and every sixteenth saves on rank 0: rank 1 waits for that."""
+    saving = {at for at in SOME if at % 16 == 3}
+    lengths = [300 if at in saving else 10 + at % 3 for at in range(STEPS)]
+    timeline = built(
+        *(records(number, lengths, SOME, stops={0: saving}.get(number, set()), stop=stop) for number in (0, 1))
+    )
+    assert [each.cost_ns for each in debugged_ranks(timeline)] == [0.0, 0.0]
+    assert found(timeline) is None
+
+
+def test_a_tool_whose_steps_all_save_is_not_judged() -> None:
+    lengths = [300 if at in SOME else 10 for at in range(STEPS)]
+    beside = {at for at in range(STEPS) if {at - 1, at, at + 1} & SOME}
+    timeline = built(records(0, lengths, SOME, stops=beside, stop=Phase.CHECKPOINT_STALL))
+    assert debugged_ranks(timeline) == ()
 
 
 def test_a_tool_that_is_always_on_comes_first_and_its_cost_is_unknown() -> None:

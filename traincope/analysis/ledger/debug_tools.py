@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.arrays import Floats
-from traincope.events import DEBUG_TOOL, DebugTool
+from traincope.events import DEBUG_TOOL, DebugTool, Kind, Phase
 from traincope.store import RankRecords
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline.intervals.union import Union
 
 MIN_STEPS = 4
 """Fewest steps with a tool, and fewest without, that are compared."""
@@ -22,13 +23,15 @@ BY_ENVIRONMENT = {
 """Variable -> its value that slows down every step: the host waits for each kernel; torch checks each collective by
 further ones.
 """
+STOPS = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE)
+"""Work in few steps, often the same as those that are profiled: at every hundredth, say."""
 OF_GPUS = ("CUDA_LAUNCH_BLOCKING",)
 """Those without an effect on CPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debugged:
-    """Tools that were on in steps of one rank. Its first step is not counted."""
+    """Tools that were on in steps of one rank. Its first step is not counted. Steps with `STOPS` are not compared."""
 
     rank: int
     tools: tuple[str, ...]
@@ -57,8 +60,8 @@ class Debugged:
 def debugged_ranks(timeline: Timeline) -> tuple[Debugged, ...]:
     """Return the ranks on which tools were on, in order."""
     records = {rank.rank: rank for rank in timeline.run.ranks}
-    variables = tuple(_variables(timeline))
-    found = (_debugged(rank, records[rank.rank], variables) for rank in timeline.ranks)
+    variables, stopped = tuple(_variables(timeline)), frozenset().union(*map(_stopped, timeline.ranks))
+    found = (_debugged(rank, records[rank.rank], variables, stopped) for rank in timeline.ranks)
     return tuple(each for each in found if each is not None)
 
 
@@ -70,7 +73,20 @@ def _variables(timeline: Timeline) -> Iterator[str]:
             yield f"{name}={value}"
 
 
-def _debugged(rank: RankTimeline, records: RankRecords, variables: tuple[str, ...]) -> Debugged | None:
+def _stopped(rank: RankTimeline) -> frozenset[int]:
+    """Numbers of the steps with `STOPS`, on which all ranks wait; empty if they are in most steps."""
+    stops = rank.main[(rank.main["kind"] == Kind.PHASE) & np.isin(rank.main["phase"], STOPS)]
+    stops = stops[stops["end_ns"] > stops["start_ns"]]
+    starts_ns, ends_ns = (np.array([getattr(step, name) for step in rank.steps]) for name in ("start_ns", "end_ns"))
+    is_stopped = Union.of(stops["start_ns"], stops["end_ns"]).covered_ns(starts_ns, ends_ns) > 0
+    if not len(stops) or 2 * is_stopped.sum() > len(is_stopped):
+        return frozenset()
+    return frozenset(step.number for step, is_so in zip(rank.steps, is_stopped, strict=True) if is_so)
+
+
+def _debugged(
+    rank: RankTimeline, records: RankRecords, variables: tuple[str, ...], stopped: frozenset[int]
+) -> Debugged | None:
     steps = rank.steps[1:]
     lengths_ns = np.array([step.length_ns for step in steps], dtype=np.float64)
     on = np.array([step.debugged or bool(variables) for step in steps], dtype=bool)
@@ -79,12 +95,15 @@ def _debugged(rank: RankTimeline, records: RankRecords, variables: tuple[str, ..
     beside = on.copy()
     beside[1:] |= on[:-1]
     beside[:-1] |= on[1:]
-    with_ns, without_ns = lengths_ns[beside], lengths_ns[~beside]
+    usual = np.array([step.number not in stopped for step in steps], dtype=bool)
+    with_ns, without_ns = lengths_ns[beside & usual], lengths_ns[~beside & usual]
+    if len(with_ns) < MIN_STEPS:
+        return None
     comparable = len(without_ns) >= MIN_STEPS
     longer_ns = float(with_ns.mean() - without_ns.mean()) if comparable else 0.0
     if comparable and longer_ns < STANDARD_ERRORS * np.hypot(_error(with_ns), _error(without_ns)):
         longer_ns = 0.0
-    cost_ns = longer_ns * len(with_ns) / len(steps)
+    cost_ns = longer_ns * int(beside.sum()) / len(steps)
     return Debugged(
         rank=rank.rank,
         tools=(*_tools(rank, records), *variables),

@@ -449,9 +449,9 @@ class Kineto:
         return bool(self._autograd._profiler_enabled())
 
     def start(self) -> None:
-        Kineto.tracing = True
         self._autograd._prepare_profiler(self._config, self._activities)
         self._autograd._enable_profiler(self._config, self._activities)
+        Kineto.tracing = True
 
     def stop(self) -> Any:
         """Return the trace; `.save(path)` writes it. Kernels that have not run yet are missing."""
