@@ -1,12 +1,7 @@
-"""The counted steps of a ledger: their number, their mean, and how many of all steps they are."""
+"""The counted steps of a ledger: their number, and how many of all steps they are."""
 
 from traincope.report.schema import Ledger
 from traincope.units import count
-
-
-def mean_step_ns(ledger: Ledger) -> float:
-    """Mean wall time of the counted steps, which the terms sum to."""
-    return ledger["wall_ns"] / ledger["rank_steps"]
 
 
 def counted_steps(ledger: Ledger) -> str:
