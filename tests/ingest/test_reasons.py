@@ -38,10 +38,12 @@ def host(name: str, start: int, duration: int, *, cat: str = "cpu_op", **args: A
     return complete(name, str(start), str(duration), cat=cat, pid=1, tid=1, **args)
 
 
-def launched(name: str, start: int, duration: int, *, call: bool = True, tid: int = 7, **args: Any) -> list[Event]:
+def launched(
+    name: str, start: int, duration: int, *, call: bool = True, pid: int = 0, tid: int = 7, **args: Any
+) -> list[Event]:
     """A kernel, and the call that launched it 2 us before."""
     calls = [host("cudaLaunchKernel", start - 2, 1, cat="cuda_runtime", correlation=start)] if call else []
-    return [*calls, complete(name, str(start), str(duration), tid=tid, correlation=start, **args)]
+    return [*calls, complete(name, str(start), str(duration), pid=pid, tid=tid, correlation=start, **args)]
 
 
 STEP = host("ProfilerStep#1", 0, 1000, cat="user_annotation")
@@ -162,6 +164,10 @@ REASONS: dict[str, tuple[File, File]] = {
     "marks step 1 again after the end: two profiles are in one file": (
         file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
         file(STEP, *WORK, host("ProfilerStep#1", 0, 1000, cat="user_annotation")),
+    ),
+    "has kernels of 2 GPUs: steps and the ledger are those of GPU 0, which has the most": (
+        file(STEP, *WORK, *launched("gemm", 500, 10), *launched("gemm", 20, 900, pid=1)),
+        file(STEP, *WORK),
     ),
     "marks step 1 after a step with a higher number: two profiles are in one file": (
         file(

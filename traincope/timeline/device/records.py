@@ -20,11 +20,11 @@ from traincope.timeline.device.products import flops_by_step
 from traincope.timeline.device.ranges import activity_ranges
 from traincope.timeline.device.steps import DeviceSteps, marked_after, marked_again, marked_by_several
 from traincope.timeline.device.traced import traced, why_no_steps
-from traincope.timeline.device.works import Works
+from traincope.timeline.device.works import Works, gpus
 from traincope.timeline.intervals.painting import ABSENT
 from traincope.timeline.timeline import HOST_THREAD, TRAINING_THREAD
 from traincope.topology import Group
-from traincope.units import numbers
+from traincope.units import count, numbers
 
 NAMES = tuple(phase.name.lower().replace("_", " ") for phase in Phase)
 """The first names of each rank: the name of a phase's record is the number of the phase."""
@@ -67,6 +67,12 @@ def _with_records(rank: RankRecords, traces: Sequence[Trace], info: RunInfo) -> 
         if gpu.problem is not None:
             problems.append(gpu.problem)
             continue
+        on_gpus = gpus(trace)
+        if len(on_gpus) > 1:
+            problems.append(
+                f"{trace.info.source} of rank {rank.rank} has kernels of {count(len(on_gpus), 'GPU')}: steps and the "
+                f"ledger are those of GPU {on_gpus[0]}, which has the most"
+            )
         if marker is None and (again := marked_again(trace)):
             problems.append(
                 f"{trace.info.source} of rank {rank.rank} marks {numbers(again, 'step')} again after the end: two "
