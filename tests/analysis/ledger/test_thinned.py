@@ -12,7 +12,10 @@ from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.stragglers.persistence import FEW_STEPS
 from traincope.events import BLOCK_STEPS, FIRST_BLOCKS, Phase
 from traincope.report.document.document import to_document
-from traincope.report.sections.counted_steps import counted_steps, mean_step_ns, sampled
+from traincope.report.sections.counted_steps import counted_steps, sampled
+from traincope.report.sections.ledger import summary
+from traincope.report.sections.values import plain
+from traincope.units import duration
 
 MS = 1_000_000
 EARLY = FIRST_BLOCKS * BLOCK_STEPS
@@ -99,12 +102,15 @@ def test_the_first_windows_stay_if_they_are_most_of_the_evidence(blocks: int, ha
 def test_the_report_says_how_many_steps_its_sums_are_from() -> None:
     full = recorded()
     thinned = thin(full, run_id="a", halvings=2)
-    ledger = to_document(analyze(thinned))["ledger"]
+    document = to_document(analyze(thinned))
+    ledger = document["ledger"]
     assert ledger is not None
     number = len(counted(analyze(thinned).ledger))
     assert counted_steps(ledger) == f"{number} of {STEPS - 1} steps"
     assert sampled(ledger) == f", from {number} of {STEPS - 1} steps"
-    assert mean_step_ns(ledger) == ledger["wall_ns"] / (2 * number)
+    mean_ns = ledger["wall_ns"] / (2 * number)
+    lead = f"mean step {duration(mean_ns)} over 2 ranks and {number} of {STEPS - 1} steps"
+    assert plain(document, summary(document).lead) == lead
     whole = to_document(analyze(full))["ledger"]
     assert whole is not None
     assert (counted_steps(whole), sampled(whole)) == (f"{STEPS - 1} steps", "")
