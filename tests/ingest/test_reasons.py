@@ -165,6 +165,10 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
         file(STEP, *WORK, host("ProfilerStep#1", 0, 1000, cat="user_annotation")),
     ),
+    "marks step 1 again": (
+        file(STEP, *WORK, host("ProfilerStep#1", 5000, 1000, cat="user_annotation")),
+        file(host("ProfilerStep#1", 0, 0, cat="user_annotation"), *WORK),
+    ),
     "has kernels of 2 GPUs: steps and the ledger are those of GPU 0, which has the most": (
         file(STEP, *WORK, *launched("gemm", 500, 10), *launched("gemm", 20, 900, pid=1)),
         file(STEP, *WORK),

@@ -90,6 +90,8 @@ def marked_again(trace: Trace) -> tuple[int, ...]:
     """Return the steps that the profiler marks again after their end, as in a file of two profiles."""
     every, rows = _marks(trace)
     number, first = _firsts(trace)
+    others = ~np.isin(rows, first)
+    every, rows = every[others], rows[others]
     ends_ns = dict(zip(number.tolist(), trace.end_ns[first].tolist(), strict=True))
     pairs = zip(every.tolist(), trace.start_ns[rows].tolist(), strict=True)
     return tuple(sorted({each for each, start_ns in pairs if start_ns >= ends_ns[each]}))
