@@ -46,6 +46,7 @@ def analysed(
     of: Phase = Phase.FORWARD,
     all_ns: int = 0,
     threads: Mapping[int, float] | None = None,
+    device: Mapping[str, Any] | None = None,
 ) -> Analysis:
     """`of`, `all_ns`: see `lockstep`. `threads`: rank -> part of the time in which its thread for telemetry runs."""
     busy = {rank: [BUSY] if rank in (threads or {}) else [] for rank in range(len(counts))}
@@ -55,7 +56,7 @@ def analysed(
     ranks = [
         replace(
             rank,
-            info=replace(rank.info, cpu_limits=dict(own)),
+            info=replace(rank.info, cpu_limits=dict(own), device=dict(device or rank.info.device)),
             details={7: {**TELEMETRY, "busy_ns": round(1e9 * (threads or {}).get(number, 0.0))}},
         )
         for number, (rank, own) in enumerate(zip(ranks, limits, strict=True))
@@ -269,3 +270,11 @@ def test_ranks_that_neither_run_nor_lack_a_core_beside_a_busy_thread_lack_the_in
     )
     assert analysed([usage(2)] * 2, [OWN_CORE] * 2, threads={0: 0.9}).host_shortages == ()
     assert analysed([usage(2, CPU_TIME=58)] * 2, [OWN_CORE] * 2, threads={0: 0.9, 1: 0.9}).host_shortages == ()
+
+
+def test_a_training_thread_that_waits_for_other_threads_or_a_gpu_does_not_lack_the_interpreter() -> None:
+    """A step of 100 ms: the training thread runs 30, telemetry 90, and threads that compute with it 50."""
+    beside = {0: 0.9, 1: 0.9}
+    assert analysed([usage(2, PROCESS_CPU_TIME=170)] * 2, [OWN_CORE] * 2, threads=beside).host_shortages == ()
+    assert analysed([usage(2)] * 2, [OWN_CORE] * 2, threads=beside, device={"count": 1}).host_shortages == ()
+    assert shortage(analysed([usage(2, PROCESS_CPU_TIME=120)] * 2, [OWN_CORE] * 2, threads=beside)).ratio > 0

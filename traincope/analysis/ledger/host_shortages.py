@@ -269,14 +269,19 @@ def _of_memory(host: str, ranks: Sequence[_Rank]) -> HostShortage | None:
 
 
 def _of_interpreter(host: str, ranks: Sequence[_Rank], timeline: Timeline, ledger: Ledger) -> HostShortage | None:
-    """All ranks have a busy thread, and the training threads neither run nor lack a core in a part of their compute."""
-    if ledger.clock is not LedgerClock.HOST:
+    """All ranks have a busy thread, and the training threads neither run nor lack a core in a part of their compute.
+
+    A thread also stands still while it waits for a GPU, or for threads that compute with it: then nothing is said.
+    """
+    if ledger.clock is not LedgerClock.HOST or any("count" in rank.info.device for rank in timeline.run.ranks):
         return None
     stopped = {}
     for own in ledger.ranks:
         rank = next((each for each in ranks if each.rank == own.rank), None)
         thread = None if rank is None else busy_thread(timeline, own.rank)
         if rank is not None and thread is not None and thread.ratio >= BUSY_THREAD:
+            if rank.rates.get(Usage.PROCESS_CPU_TIME, 0.0) - rank.rates[Usage.CPU_TIME] - thread.ratio >= MIN_RATIO:
+                return None
             computes = sum(own.total(term) or 0 for term in COMPUTE) / max(own.total_wall_ns, 1)
             stopped[own.rank] = computes - rank.rates[Usage.CPU_TIME] - rank.core_wait
     if len(stopped) < len(ranks) or min(stopped.values()) < MIN_RATIO:
