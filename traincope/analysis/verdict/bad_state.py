@@ -103,7 +103,8 @@ def parts_apart(apart: Apart | None) -> Iterator[Finding]:
         advice=(
             f"Give FSDP or DDP the whole mesh{f', {apart.axis} included' if apart.axis is not None else ''} (for "
             "replicas of shards, fully_shard takes a mesh of two axes). Then restart from a checkpoint that was equal "
-            "on all ranks. If the parts are meant to train apart, as in an ensemble, all is well."
+            "on all ranks. If the parts are meant to train apart, as in an ensemble, or "
+            "to be averaged at longer intervals (DiLoCo), all is well."
         ),
     )
 

@@ -1,6 +1,8 @@
 """Parts of a job that train the same model and exchange nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,8 +23,13 @@ def found(
     gradients: Sequence[int] = (KIB, KIB, KIB, KIB),
     steps: int = 14,
     mesh: Sequence[dict[str, int]] = MESH,
+    without_detail: int = 0,
+    issued: int = 0,
 ) -> Finding | None:
-    """Each of four ranks reduces in every step with the members of its group, and in some steps with all."""
+    """Each of four ranks reduces in every step with the members of its group, and in some steps with all.
+
+    Steps `without_detail` follow. torch counts `issued` collectives of all.
+    """
     ranks = []
     for number in range(4):
         groups = [group("shard", *members[number], key=f"shard of {members[number]}"), JOINED]
@@ -47,7 +54,10 @@ def found(
                 ),
                 phase(Phase.OPTIMIZER, begin + 60 * MS, begin + 90 * MS, at=at),
             ]
-        ranks.append(rank(number, *rows, groups=groups, coords=mesh[number]))
+        for at in range(steps, steps + without_detail):
+            rows.append(step(at, 100 * MS * at, 100 * MS * (at + 1)))
+        made = rank(number, *rows, groups=groups, coords=mesh[number])
+        ranks.append(replace(made, info=replace(made.info, issued_collectives={JOINED.key: issued})))
     findings = analyze(timeline(*ranks)).verdict
     return next((each for each in findings if each.kind == "unreduced_gradients"), None)
 
@@ -63,6 +73,10 @@ def test_two_parts_that_exchange_nothing_after_the_first_step_drift_apart() -> N
     assert "replicate included" in finding.advice
 
 
+def test_steps_without_detail_in_which_torch_counts_no_more_change_nothing() -> None:
+    assert found(joined_in=(0,), without_detail=100, issued=1) is not None
+
+
 def test_without_a_mesh_the_parts_are_named_alone() -> None:
     finding = found(mesh=[{}] * 4)
     assert finding is not None
@@ -73,12 +87,20 @@ def test_without_a_mesh_the_parts_are_named_alone() -> None:
     "job",
     [
         {"joined_in": (9,)},
+        {"joined_in": (0,), "without_detail": 100, "issued": 3},
         {"members": ((0, 1), (0, 1), (1, 2), (2, 3))},
         {"gradients": (KIB, KIB, 2 * KIB, 2 * KIB)},
         {"members": ((0, 1, 2), (0, 1, 2), (0, 1, 2), (3,))},
         {"steps": 9},
     ],
-    ids=["averaged once", "joined by a third", "other models", "of other sizes", "few steps"],
+    ids=[
+        "averaged once",
+        "averaged in other steps",
+        "joined by a third",
+        "other models",
+        "of other sizes",
+        "few steps",
+    ],
 )
-def test_what_may_be_meant_is_no_finding(job: dict[str, Sequence[int]]) -> None:
-    assert found(**job) is None  # type: ignore[arg-type]
+def test_what_may_be_meant_is_no_finding(job: dict[str, Any]) -> None:
+    assert found(**job) is None

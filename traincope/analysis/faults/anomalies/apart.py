@@ -1,10 +1,11 @@
 """Parts of a job that train the same model and exchange nothing, as where a wrapper got one of two axes of a mesh.
 
 All ranks are compared, from their second step on: before, wrappers make the replicas equal. Parts that are averaged at
-intervals exchange something in the steps that are seen.
+intervals exchange something in the steps that are seen, or torch counts more than is recorded.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ def ranks_apart(timeline: Timeline) -> Apart | None:
     if timeline.run.missing or timeline.run.info.imported or not all(map(trains, timeline.ranks)):
         return None
     num_steps = min((sum(step.detailed for step in rank.steps) for rank in timeline.ranks), default=0)
-    parts = _connected(timeline.ranks)
+    parts = _connected(timeline.ranks, {rank.rank: rank.info.issued_collectives for rank in timeline.run.ranks})
     if num_steps < MANY_STEPS or len(parts) < 2 or len({len(part) for part in parts}) != 1 or len(parts[0]) < 2:
         return None
     gradients = {rank.rank: gradient_bytes(rank) for rank in timeline.ranks}
@@ -39,11 +40,14 @@ def ranks_apart(timeline: Timeline) -> Apart | None:
     return Apart(parts=parts, num_steps=num_steps, axis=_axis(timeline, parts))
 
 
-def _connected(ranks: Iterable[RankTimeline]) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks that collectives and messages join in later steps than the first, directly or by others."""
+def _connected(ranks: Iterable[RankTimeline], issued: Mapping[int, Mapping[str, int]]) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks that collectives and messages join in later steps than the first, directly or by others.
+
+    `issued`: rank -> torch's counts by the key of the group, as far as they are known.
+    """
     joined: dict[int, set[int]] = {}
     for rank in ranks:
-        used = _used(rank)
+        used = _used(rank) | _unseen(rank, issued[rank.rank])
         members = {rank.rank}.union(*(group.ranks for group in rank.groups if group.number in used))
         for other in list(members):
             members |= joined.get(other, set())
@@ -60,6 +64,15 @@ def _used(rank: RankTimeline) -> set[int]:
         sent = sent[sent["start_ns"] <= rank.steps[-1].end_ns]
         used |= set(np.unique(sent["group"]).tolist())
     return used
+
+
+def _unseen(rank: RankTimeline, issued: Mapping[str, int]) -> set[int]:
+    """Numbers of the groups that it may use in steps without detail: torch counted more than the records have."""
+    if all(step.detailed for step in rank.steps):
+        return set()
+    sent = [records["group"][records["kind"] == Kind.COLLECTIVE] for records in rank.threads.values()]
+    recorded = Counter(np.concatenate(sent).tolist())
+    return {group.number for group in rank.groups if issued.get(group.key, 0) > recorded[group.number]}
 
 
 def _axis(timeline: Timeline, parts: tuple[tuple[int, ...], ...]) -> str | None:
