@@ -119,10 +119,10 @@ ON = [at for at in range(2 * ENOUGH) if at % 8 in {1, 2}]
 BESIDE = [at for at in range(2 * ENOUGH) if at % 8 < 4]
 
 
-def with_tool(*, on: Mapping[int, Sequence[int]], late_in: Collection[int]) -> Analysis:
+def with_tool(*, on: Mapping[int, Sequence[int]], late_in: Collection[int], of: Phase = Phase.FORWARD) -> Analysis:
     """A tool is `on` in these steps of a rank. Rank 1 is late in some."""
     work = [[60 * MS, 90 * MS if at in late_in else 60 * MS, 60 * MS] for at in range(2 * ENOUGH)]
-    return analyze(timeline(*lockstep(work, transfer_ns=MS, debugged=on)))
+    return analyze(timeline(*lockstep(work, transfer_ns=MS, of=of, debugged=on)))
 
 
 def test_a_tool_that_is_on_in_its_late_steps_is_the_cause() -> None:
@@ -141,6 +141,15 @@ def test_a_tool_that_is_on_in_its_late_steps_is_the_cause() -> None:
 def test_a_tool_that_is_always_on_only_there_is_the_cause() -> None:
     evidence, _ = cause(with_tool(on={1: range(2 * ENOUGH)}, late_in=range(2 * ENOUGH)))
     assert "on in 119 of 119 steps" in evidence
+
+
+def test_a_tool_of_unknown_cost_is_not_the_cause_of_saves_or_of_work_of_its_own() -> None:
+    always = {1: range(2 * ENOUGH)}
+    saves = cause(with_tool(on=always, late_in=range(2 * ENOUGH), of=Phase.CHECKPOINT_STALL))
+    assert saves[0].startswith("it saves or loads checkpoints")
+    works = with_tool(on=always, late_in=range(2 * ENOUGH))
+    assert cause(works, line=slow_line(0))[1].startswith(OWN_CODE)
+    assert "Turn it off" in cause(works, line=slow_line(20 * MS))[1]
 
 
 @pytest.mark.parametrize(

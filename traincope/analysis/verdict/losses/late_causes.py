@@ -212,7 +212,10 @@ def _implied(counted: CountedFlops) -> float:
 
 
 def _debugged(straggler: Straggler, evidence: Evidence) -> LateCause | None:
-    """Tools that look into its work, and not into its peers'. Lengths of steps show their cost, as all ranks wait."""
+    """Tools that look into its work, and not into its peers'. Lengths of steps show their cost, as all ranks wait.
+
+    A tool of unknown cost is not the cause of a wait, or of work that only this rank does.
+    """
     tools = {each.rank: each for each in debugged_ranks(evidence.timeline)}
     own, peers = tools.get(straggler.rank), evidence.peers(straggler.rank)
     if (
@@ -221,7 +224,11 @@ def _debugged(straggler: Straggler, evidence: Evidence) -> LateCause | None:
         or 2 * median(tools[rank].ratio if rank in tools else 0.0 for rank in peers) > own.ratio
     ):
         return None
-    if own.cost_ns is not None and own.cost_ns < SHARE * straggler.late_ns:
+    if own.cost_ns is None:
+        line = evidence.slow_line(straggler)
+        if straggler.cause in WAITS or (line is not None and line.is_its_own):
+            return None
+    elif own.cost_ns < SHARE * straggler.late_ns:
         return None
     return LateCause(evidence=with_tools(own), advice=turn_off(own))
 
