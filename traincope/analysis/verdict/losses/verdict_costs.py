@@ -72,6 +72,7 @@ NO_PROBE = (
     "covered by no probe",
     "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
 )
+DO_LESS = "Do less of that, do it less often, or in another thread or process; traincope.span() around it names it"
 WHAT_GROWS = (
     "Look for what becomes larger with every step: a metric of all that was seen so far, a list of results, a graph "
     "that is kept. Reset it, or keep sums in its place."
@@ -472,9 +473,14 @@ def _unattributed(
             ranks=ranks,
             confidence=MEDIUM,
             evidence=f"{percent(share)} of step time is {why[0]}{others.suffix(ranks)}{shown}",
-            advice=WHAT_GROWS if most.rank in grown else why[1],
+            advice=WHAT_GROWS if most.rank in grown else DO_LESS if shown else why[1],
         )
-        yield share, _without_growth(finding, others, grown, prices) if most.rank in grown else finding
+        if most.rank in grown:
+            finding = _without_growth(finding, others, grown, prices)
+        elif shown:
+            without = Factors({(rank, UNATTRIBUTED): 0.0 for rank in ranks or [None]})
+            finding = priced(finding, prices.gain(without, share=share, at_most=True))
+        yield share, finding
 
 
 def _grown(others: _OtherRanks) -> Mapping[int, Growing]:
