@@ -107,6 +107,46 @@ def train(folder: str, case: str) -> None:
             run.step()
 
 
+def average(folder: str, case: str) -> None:
+    """Train without a wrapper. Each rank makes its model from its own seed, but for `equal` and `broadcast`."""
+    rank = dist.get_rank()
+    torch.manual_seed(0 if case == "equal" else rank)
+    model = Model()
+    for each in model.parameters() if case == "broadcast" else ():
+        dist.broadcast(each.data, 0)
+    with traincope.run(folder, budget=None) as run:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in range(STEPS):
+            words = torch.randint(0, WORDS, (6,), generator=torch.Generator().manual_seed(100 * step + rank))
+            nn.functional.cross_entropy(model(words), words).backward()
+            gradients = [each.grad for each in model.parameters() if each.grad is not None]
+            summed = torch.cat([each.flatten() for each in gradients])
+            if case != "apart":
+                dist.all_reduce(summed)
+            for each, total in zip(gradients, summed.split([each.numel() for each in gradients]), strict=True):
+                each.copy_(total.view_as(each) / dist.get_world_size())
+            optimizer.step()
+            optimizer.zero_grad()
+            run.step()
+
+
+@pytest.mark.parametrize(
+    ("case", "differ"), [("seeds", True), ("equal", False), ("broadcast", False), ("apart", False)]
+)
+def test_replicas_that_never_were_the_same_are_found(two_ranks: Pool, tmp_path: Path, case: str, differ: bool) -> None:
+    two_ranks.run(average, str(tmp_path), case)
+    verdict = traincope.analyze(traincope.open_run(tmp_path)).verdict
+    findings = [each for each in verdict if each.kind == "replicas_differ"]
+    assert len(findings) == differ
+    for finding in findings:
+        assert finding.ranks == ()
+        assert finding.evidence.startswith(
+            "replicas were never the same: embedding.weight, blocks.0.weight, blocks.0.bias and others differ between "
+            "the 2 ranks before the first update, and in all"
+        )
+        assert "broadcast those of rank 0" in finding.advice
+
+
 def found(pool: Pool, folder: Path, case: str) -> Finding | None:
     pool.run(train, str(folder), case)
     findings = traincope.analyze(traincope.open_run(folder)).verdict

@@ -7,7 +7,7 @@ from traincope.analysis.faults.anomalies.apart import Apart
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
 from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
 from traincope.analysis.faults.anomalies.learning_rates import DifferentRates
-from traincope.analysis.faults.anomalies.outside_units import OutsideUnits
+from traincope.analysis.faults.anomalies.outside_units import NeverEqual, OutsideUnits
 from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.recovery import recovery
@@ -123,6 +123,25 @@ def outside_of_units(drifting: OutsideUnits) -> Iterator[Finding]:
             "were compared they differ"
         ),
         advice=f"{WRAP[drifting.unit]} Then restart from a checkpoint that was equal on all ranks.",
+    )
+
+
+def never_the_same(found: NeverEqual | None) -> Iterator[Finding]:
+    """Finding about replicas whose parameters differ from the begin on."""
+    if found is None:
+        return
+    yield Finding(
+        kind=FindingKind.REPLICAS_DIFFER,
+        confidence=HIGH,
+        evidence=(
+            f"replicas were never the same: {', '.join(found.names[:MAX_NAMED_PARAMETERS])} and others differ between "
+            f"the {found.num_ranks} ranks before the first update, and in all {found.num_looks - 1} later steps in "
+            "which they were compared, although every step averages all gradients"
+        ),
+        advice=(
+            "Make the parameters equal before the first step: broadcast those of rank 0 (DDP does), or seed all ranks "
+            "alike until the model is made. Then train from the begin."
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.late_backwards import late_backwards
 from traincope.analysis.faults.anomalies.learning_rates import different_rates
-from traincope.analysis.faults.anomalies.outside_units import outside_units
+from traincope.analysis.faults.anomalies.outside_units import never_equal, outside_units
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -40,6 +40,7 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.bad_state import (
     added_after_reduction,
     bad_state,
+    never_the_same,
     outside_of_units,
     parts_apart,
     unequal_rates,
@@ -113,6 +114,7 @@ def verdict(
     drifting = outside_units(timeline, calls)
     findings += unreduced(unreduced_gradients(timeline, calls)) if drifting is None else outside_of_units(drifting)
     findings += parts_apart(ranks_apart(timeline))
+    findings += never_the_same(never_equal(timeline, calls))
     findings += added_after_reduction(late_backwards(timeline))
     findings += data_findings(timeline, order, fed)
     findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step

@@ -1,8 +1,9 @@
-"""Hook on parameters that an optimizer trains next to those of FSDP's or DDP's units, and that are in no unit.
+"""Hook on parameters that an optimizer trains next to those of FSDP's or DDP's units, and that are in no unit; or on
+all of them, if a training of several ranks has no units.
 
-Nothing reduces their gradients, unless the training does it itself. A few sums over some of their values, with random
-signs, are recorded before the first step of the optimizer and after steps 1, 2, 4, 8, ...: the analysis compares them
-between ranks. No device is waited for.
+Nothing reduces their gradients or makes them equal, unless the training does it itself. A few sums over some of their
+values, with random signs, are recorded before the first step of the optimizer and after steps 1, 2, 4, 8, ...: the
+analysis compares them between ranks. No device is waited for.
 """
 
 from collections import deque
@@ -83,8 +84,8 @@ class OutsideUnits:
         if self._read or self._num_looks >= MAX_LOOKS or is_capturing() or has_dispatch_mode():
             return
         self._num_looks += 1
-        units = _units(self._phases.modules)
-        if units is None or len(units.ranks) < 2:
+        units = _units(self._phases.modules) or _no_units()
+        if len(units.ranks) < 2:
             return
         trained = {id(each): each for group in optimizer.param_groups for each in group["params"]}
         outside = [each for number, each in trained.items() if number not in units.parameters and _has_gradient(each)]
@@ -92,7 +93,7 @@ class OutsideUnits:
             [outside[at * len(outside) // MAX_READ] for at in range(MAX_READ)] if len(outside) > MAX_READ else outside
         )
         read = [each for each in spread if _values(each) is not None]
-        if not read or not units.parameters & trained.keys():
+        if not read or (units.number and not units.parameters & trained.keys()):
             return
         names = known_parameters(self._phases.modules).names
         details = {
@@ -163,6 +164,14 @@ def _units(roots: Iterable[Any]) -> _Units | None:
     if ranks is None:
         return None
     return _Units(name=name, number=number, ranks=tuple(sorted(ranks)), parameters=frozenset(parameters))
+
+
+def _no_units() -> _Units:
+    """All ranks of the default group, if there is one."""
+    import torch.distributed as dist
+
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return _Units(name="", number=0, ranks=tuple(range(size)), parameters=frozenset())
 
 
 def _has_gradient(parameter: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Parameters in no unit of FSDP or DDP, whose replicas drift apart: no collective reduces their gradients.
+"""Parameters in no unit of FSDP or DDP, whose replicas drift apart: no collective reduces their gradients. Or the
+training reduces all of them by itself, and they never were the same.
 
 Sums of their values show it: they were equal on the ranks of the units before the first update, and differ later.
 Parts that ranks hold on purpose, e.g. experts or classes, may begin equal too. So a training whose ranks exchange more
@@ -14,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincope.analysis.communication.call_sites import RankCalls
-from traincope.analysis.faults.anomalies.unreduced import EXCHANGES, is_averaged
+from traincope.analysis.faults.anomalies.unreduced import (
+    ALMOST_ALL,
+    EXCHANGES,
+    by_hand,
+    full_bytes,
+    gradient_bytes,
+    is_averaged,
+)
 from traincope.events import OUTSIDE_UNITS, Kind, Phase
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
@@ -45,6 +53,16 @@ class OutsideUnits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeverEqual:
+    """Parameters of a training without units, which averages their gradients."""
+
+    names: tuple[str, ...]
+    num_ranks: int
+    num_looks: int
+    """Steps in which they were compared, with that before the first update. They differ in each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     """What a rank noted."""
 
@@ -58,12 +76,44 @@ def outside_units(timeline: Timeline, calls: Sequence[RankCalls]) -> OutsideUnit
     ranks = {rank.rank: rank for rank in timeline.ranks}
     for seen in _replicas(timeline):
         found = _drift(list(seen.values()))
+        if found is not None and found.unit not in OF_UNITS:
+            continue
         known = {call.rank: call for call in calls if call.messages}
         if found is not None and all(
             rank in known and _is_judged(ranks[rank], known[rank], found, each) for rank, each in seen.items()
         ):
             return found
     return None
+
+
+def never_equal(timeline: Timeline, calls: Sequence[RankCalls]) -> NeverEqual | None:
+    """Find parameters that differ from the begin on, although every step averages all gradients over all ranks; None
+    without, or if the records do not show it.
+    """
+    by_rank = {call.rank: call for call in calls}
+    if len(timeline.ranks) < 2 or not all(_averages(rank, by_rank.get(rank.rank)) for rank in timeline.ranks):
+        return None
+    for seen in _replicas(timeline):
+        noted, sums = next(iter(seen.values())).noted, [each.sums for each in seen.values()]
+        steps = sorted(set.intersection(*map(set, sums)))
+        if noted["of"] or len(seen) < len(timeline.ranks) or len(steps) <= ENOUGH_LOOKS:
+            continue
+        values = np.array([[each[step] for step in steps] for each in sums])
+        apart = np.linalg.norm(values - values[0], axis=2).max(axis=0)
+        if (apart >= MIN_APART * np.linalg.norm(values, axis=2).max(axis=0)).all():
+            return NeverEqual(names=tuple(noted["names"]), num_ranks=len(seen), num_looks=len(steps))
+    return None
+
+
+def _averages(rank: RankTimeline, call: RankCalls | None) -> bool:
+    """Return whether a rank reduces about as many bytes as its gradients have in each step, by hand, and exchanges
+    nothing else that shows parts of a model.
+    """
+    gradients = gradient_bytes(rank)
+    if call is None or gradients is None or not by_hand(rank) or any(e.operation in EXCHANGES for e in call.messages):
+        return False
+    forwards = any(each.phase is Phase.FORWARD for each in call.messages)
+    return not forwards and full_bytes(call.messages) >= ALMOST_ALL * gradients * call.num_steps
 
 
 def _replicas(timeline: Timeline) -> Iterator[dict[int, _Seen]]:

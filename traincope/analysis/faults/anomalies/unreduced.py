@@ -66,7 +66,7 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     by_ddp = all(is_of_ddp(rank) for rank in timeline.ranks)
     gradients = [gradient_bytes(rank) for rank in timeline.ranks]
     known = None if None in gradients else min(each for each in gradients if each is not None)
-    reduced = max(round(_full_bytes(rank.messages) / rank.num_steps) for rank in calls)
+    reduced = max(round(full_bytes(rank.messages) / rank.num_steps) for rank in calls)
     found = UnreducedGradients(
         num_steps=steps,
         by_ddp=by_ddp,
@@ -82,7 +82,7 @@ def unreduced_gradients(timeline: Timeline, calls: Sequence[RankCalls]) -> Unred
     if by_ddp:
         seen = found.counted or steps >= MANY_STEPS or _issued_no_more(timeline, calls)
         return found if reduced <= LEAST * (known or 0) and seen else None
-    if known is None or not all(_by_hand(rank) for rank in timeline.ranks) or any(map(_is_spread, calls)):
+    if known is None or not all(by_hand(rank) for rank in timeline.ranks) or any(map(_is_spread, calls)):
         return None
     return found if LEAST * known < reduced < ALMOST_ALL * known else None
 
@@ -113,7 +113,7 @@ def _outside_ddp(timeline: Timeline) -> OutsideDDP | None:
     return found[0] if len({each.bytes for each in found}) == 1 else None
 
 
-def _by_hand(rank: RankTimeline) -> bool:
+def by_hand(rank: RankTimeline) -> bool:
     """Return whether its only group is the world, which no wrapper uses: it reduces gradients by hand."""
     return _one_axis(rank) and all(group.rule == NO_RULE for group in rank.groups)
 
@@ -187,7 +187,7 @@ def gradient_bytes(rank: RankTimeline) -> int | None:
     return int(values.max()) if len(values) and values.max() > 0 else None
 
 
-def _full_bytes(messages: Sequence[Messages]) -> int:
-    """Bytes outside of forwards. Messages of 16 bits stand for gradients of 32."""
+def full_bytes(messages: Sequence[Messages]) -> int:
+    """Return the bytes outside of forwards. Messages of 16 bits stand for gradients of 32."""
     sent = [each for each in messages if each.phase not in (Phase.FORWARD, Phase.RECOMPUTE, Phase.OBJECTS)]
     return sum(each.num_bytes * (2 if each.element in HALF else 1) for each in sent)
