@@ -44,8 +44,8 @@ def found(timeline: Timeline) -> Finding | None:
     return next((each for each in analyze(timeline).verdict if each.kind == "debugging"), None)
 
 
-def built(*ranks: RankRecords, **environment: str) -> Timeline:
-    made = run(*ranks)
+def built(*ranks: RankRecords, world_size: int | None = None, **environment: str) -> Timeline:
+    made = run(*ranks, world_size=world_size)
     return build_timeline(replace(made, info=replace(made.info, environment=environment)))
 
 
@@ -129,8 +129,12 @@ def test_a_tool_of_one_rank_names_it() -> None:
 def test_a_variable_that_slows_down_each_step_is_a_tool(name: str, value: str, on_gpus: bool, counts: bool) -> None:
     one = records(0, [10] * STEPS, set())
     one = replace(one, info=replace(one.info, device={"count": 1} if on_gpus else {}))
-    finding = found(built(one, **{name: value}))
+    finding = found(built(one, world_size=2, **{name: value}))
     assert (finding is not None) is counts
     if finding is not None:
         assert f"{name}={value.upper()} is on in 40 of 40 steps" in finding.evidence
         assert f"Unset {name}" in finding.advice
+
+
+def test_checks_of_collectives_are_no_tool_of_a_rank_alone() -> None:
+    assert found(built(records(0, [10] * STEPS, set()), TORCH_DISTRIBUTED_DEBUG="DETAIL")) is None

@@ -25,8 +25,8 @@ further ones.
 """
 STOPS = (Phase.CHECKPOINT_STALL, Phase.EVALUATION, Phase.COMPILE)
 """Work in few steps, often the same as those that are profiled: at every hundredth, say."""
-OF_GPUS = ("CUDA_LAUNCH_BLOCKING",)
-"""Those without an effect on CPUs."""
+OF_GPUS, OF_SEVERAL_RANKS = ("CUDA_LAUNCH_BLOCKING",), ("TORCH_DISTRIBUTED_DEBUG",)
+"""Those without an effect on CPUs, and on a rank alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,10 @@ def debugged_ranks(timeline: Timeline) -> tuple[Debugged, ...]:
 def _variables(timeline: Timeline) -> Iterator[str]:
     set_to: Mapping[str, str] = timeline.run.info.environment
     on_gpus = any("count" in rank.info.device for rank in timeline.run.ranks)
+    is_several = timeline.run.info.world_size > 1
     for name, value in BY_ENVIRONMENT.items():
-        if set_to.get(name, "").upper() == value and (on_gpus or name not in OF_GPUS):
+        has_effect = (on_gpus or name not in OF_GPUS) and (is_several or name not in OF_SEVERAL_RANKS)
+        if set_to.get(name, "").upper() == value and has_effect:
             yield f"{name}={value}"
 
 
