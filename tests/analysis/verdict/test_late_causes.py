@@ -56,10 +56,10 @@ def late(
     saver_ms: int = 900,
     steps: int = ENOUGH,
 ) -> Analysis:
-    """Rank 1 of 3 takes 90 instead of 60 ms. `saver_ms`: activity of its other thread per second."""
+    """Rank 1 of 3 takes 90 instead of 60 ms. `saver_ms`: activity of another thread per second, where rows have it."""
     work = [[60 * MS, 90 * MS, 60 * MS]] * steps
     ranks = lockstep(work, transfer_ns=MS, of=of, also={0: others, 1: own, 2: others})
-    ranks[1] = replace(ranks[1], details={SAVER: {**SAVES, "busy_ns": saver_ms * MS}})
+    ranks = [replace(each, details={SAVER: {**SAVES, "busy_ns": saver_ms * MS}}) for each in ranks]
     return analyze(timeline(*ranks))
 
 
@@ -229,6 +229,12 @@ def test_a_rank_that_few_steps_do_not_name_is_named_if_other_evidence_shows_its_
 def test_a_wait_of_its_own_is_no_such_evidence() -> None:
     analysis = late(of=Phase.DATA_WAIT, own=waiting_for_cores(30 * MS), others=waiting_for_cores(0), steps=46)
     assert all(each.kind != "straggler" for each in analysis.verdict)
+
+
+def test_a_thread_that_all_ranks_have_does_not_stop_one_of_them() -> None:
+    """As one that reads ahead. The late rank stands still for another reason."""
+    reads = beside_a_saver(cpu_ns=43 * MS)
+    assert "GIL" not in cause(late(own=reads, others=beside_a_saver(cpu_ns=40 * MS)))[0]
 
 
 @pytest.mark.parametrize("cpu_ns", [60 * MS, 70 * MS])

@@ -256,10 +256,13 @@ def _own_code(straggler: Straggler, evidence: Evidence) -> LateCause | None:
 
 def _other_thread(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     """Another Python thread is active as long as the training thread, in most of its lateness, neither runs nor lacks a
-    core. A rank that sleeps beside a thread with little work is not stopped by it.
+    core. Beside a thread with little work, or one that its peers have too, a rank stands still for another reason.
     """
     usage, other = straggler.usage, busy_thread(evidence.timeline, straggler.rank)
     if usage is None or usage.cpu_ns is None or usage.peers_cpu_ns is None or other is None:
+        return None
+    threads = [busy_thread(evidence.timeline, rank) for rank in evidence.peers(straggler.rank)]
+    if 2 * median([thread.ratio if thread is not None else 0.0 for thread in threads] or [0.0]) > other.ratio:
         return None
     ran_ns = max(usage.cpu_ns - usage.peers_cpu_ns, 0.0)
     waited_ns = max(usage.core_wait_ns - usage.peers_core_wait_ns, 0.0)
