@@ -318,6 +318,18 @@ def test_a_restart_names_only_a_rank_that_failed_by_itself(
     assert [each.ranks for each in verdict if each.kind == "restart"] == [ranks]
 
 
+def test_of_several_restarts_the_last_one_is_named() -> None:
+    """Rank 0 ended attempt 0; nobody knows who ended attempt 1."""
+    first = attempt(0, began_s=0, last_s=10, steps=9, endings={0: "ValueError", 1: None})
+    second = attempt(1, began_s=20, last_s=30, steps=9, endings={0: None, 1: None})
+    last = replace(rank(0, *(step(number, (45 + number) * S, (46 + number) * S) for number in range(25))), attempt=2)
+    verdict = analyze(build_timeline(replace(run(last), earlier=(first, second)))).verdict
+    (finding,) = (each for each in verdict if each.kind == "restart")
+    assert finding.ranks == ()
+    assert "the last ended attempt 1: 2 ranks recorded no end" in finding.evidence
+    assert "Without all of them" in finding.advice
+
+
 def test_sigterm_is_no_reason_of_a_restart_if_a_rank_left_no_record() -> None:
     before = attempt(0, began_s=0, last_s=10, steps=9, endings={0: None})
     last = replace(rank(0, step(0, 25 * S, 26 * S)), attempt=1)

@@ -47,20 +47,20 @@ def lost_by_restarts(timeline: Timeline) -> Iterator[Finding]:
     if not ended or share < MIN_SHARE:
         return
     last, notes = ended[-1], timeline.run.launcher
-    ranks = [rank for attempt in ended if (rank := failed_rank(attempt, notes)) is not None]
+    rank, all_of_them = failed_rank(last, notes), "it" if len(ended) == 1 else "all of them"
     why = f"attempt {last.number}: {end_of_attempt(last, notes)[1]}"
     again = f", and {count(job.steps_lost, 'step')} were made again" if job.steps_lost else ""
     yield Finding(
         kind=FindingKind.RESTART,
-        ranks=tuple(dict.fromkeys(ranks[-1:])),
+        ranks=() if rank is None else (rank,),
         confidence=HIGH,
         evidence=(
             f"{count(len(ended), 'restart')} took {duration(job.restart_ns)} from the last record before to the next "
             f"step{again}: {percent(share)} of the run; {'the last ended ' if len(ended) > 1 else ''}{why}"
         ),
         advice=(
-            f"Find why it ended: traincope report RUN --attempt {last.number}. Without it, {percent(share)} of the run "
-            "are saved. Shorter intervals between checkpoints save steps that are made again."
+            f"Find why it ended: traincope report RUN --attempt {last.number}. Without {all_of_them}, {percent(share)} "
+            "of the run are saved. Shorter intervals between checkpoints save steps that are made again."
         ),
         estimated_gain_ratio=share,
     )
