@@ -1,6 +1,6 @@
 """Stops of progress: who waited for whom at the end of the records, and for how long."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
@@ -79,8 +79,15 @@ def _stops(run: _Run, edges: Sequence[Edge]) -> Iterator[Hang]:
         yield from (_by_devices(run, hang, edges) for hang in found)
     elif any(each.left for each in standings.values()):
         yield from _left_behind(run)
-    elif not run.patience.imported or any(call.unfinished for each in standings.values() for call in each.calls.calls):
-        yield from _without_waits(run)  # dumps hold all that is open: without anything, nothing stands still
+    elif not run.patience.imported or _may_stand(standings.values()):
+        yield from _without_waits(run)
+
+
+def _may_stand(standings: Iterable[Standing]) -> bool:
+    """Return whether imported ranks may stand still although no wait is seen: by their stacks, or by a call that is not
+    complete. Dumps of torch's flight recorder without one have nothing open.
+    """
+    return any(each.frames or any(call.unfinished for call in each.calls.calls) for each in standings)
 
 
 def _dead(standings: Mapping[int, Standing], ends: Sequence[Fault], needed_ns: int) -> frozenset[int]:
