@@ -10,7 +10,8 @@ from tests.analysis.pipeline.pipelines import Pipeline
 from tests.timeline.build import group, rank, step, timeline
 from traincope.analysis import Pattern, RankWait, Stragglers, TermExcess, analyze
 from traincope.analysis.stragglers.patterns import Shape
-from traincope.analysis.stragglers.stragglers import late_so_far, why_none
+from traincope.analysis.stragglers.persistence import MAX_CHANCE
+from traincope.analysis.stragglers.stragglers import _is_certain, late_so_far, why_none
 from traincope.events import Phase
 from traincope.store import RankRecords
 
@@ -68,6 +69,23 @@ def test_the_latest_rank_so_far_is_mentioned_with_its_chance(steps: int, sentenc
     found = stragglers_of(lockstep([[60, 90, 60]] * steps, transfer_ns=10))
     assert (why_none(found), late_so_far(found)) == (sentence, late)
     assert why_none(stragglers_of(lockstep([[60, 60, 60]] * steps, transfer_ns=10))).endswith("of 59")
+
+
+def test_a_rank_that_almost_all_waits_are_for_is_named_with_its_chance() -> None:
+    """It is late for twelve steps, and then not for three: few blocks do not depend on each other."""
+    turn = [[50, 90, 50, 50]] * 12 + [[90] * 4] * 3
+    found = stragglers_of(lockstep([[90] * 4, *turn * 4], transfer_ns=1))
+    (named,) = found.named
+    assert (named.rank, named.confidence) == (1, "medium")
+    assert named.chance is not None
+    assert named.chance <= MAX_CHANCE
+    assert _is_certain(named, found.ranks)
+    others = [
+        replace(each, straggler_wait_ns=sum(rank.straggler_wait_ns for rank in found.ranks)) if each.rank == 2 else each
+        for each in found.ranks
+    ]
+    assert not _is_certain(named, others)
+    assert not _is_certain(replace(named, chance=2 * MAX_CHANCE), found.ranks)
 
 
 @pytest.mark.parametrize("why", [Phase.DATA_WAIT, Phase.GC, Phase.CHECKPOINT_STALL, Phase.COMPILE, Phase.NONE])

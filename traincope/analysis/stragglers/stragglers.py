@@ -210,10 +210,8 @@ def stragglers(timeline: Timeline, ledger: Ledger, stall_totals: Mapping[int, tu
 
 
 def _is_certain(likely: Straggler, ranks: Sequence[RankWait]) -> bool:
-    """Return whether noise has as small a chance as where a rank is named, and almost all waits are for this rank.
-
-    Of 7,200 simulated healthy jobs of 60 to 200 steps on 3, 4 and 8 ranks, 5 are named so if their noise comes in
-    bursts of a third of a step, and 1 if each step depends on the one before by nine tenths.
+    """Return whether noise has as small a chance as where a rank is named, and almost all waits are for this rank: in
+    short runs, noise in bursts makes the chance look smaller than it is, but it rarely spares all other ranks.
     """
     caused = {each.rank: each.straggler_wait_ns for each in ranks}
     return (likely.chance or 1.0) <= MAX_CHANCE and caused[likely.rank] >= MOSTLY * max(sum(caused.values()), 1)
