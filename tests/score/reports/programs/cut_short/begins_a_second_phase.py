@@ -1,8 +1,8 @@
 """After the pretraining, all ranks leave their group and make a new one for the fine-tuning, in the same processes."""
 
 import os
-import socket
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -11,17 +11,6 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 PRETRAINING, FINE_TUNING, WIDTH, CLASSES = 50, 40, 64, 8
-
-
-def free_address(rank: int) -> str:
-    """Return where the next group is to meet. Rank 0 chooses."""
-    chosen = [""]
-    if rank == 0:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            chosen[0] = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    dist.broadcast_object_list(chosen, src=0)
-    return chosen[0]
 
 
 def pretrain(trunk: nn.Module, rank: int, losses: list[float]) -> None:
@@ -59,10 +48,11 @@ def main() -> None:
     trunk = nn.Sequential(nn.Linear(WIDTH, 192), nn.GELU(), nn.Linear(192, WIDTH))
     losses: list[float] = []
     pretrain(trunk, rank, losses)
-    address = free_address(rank)
     dist.barrier()
     dist.destroy_process_group()
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world)
+    dist.init_process_group(
+        "gloo", init_method=(Path.cwd() / "fine-tuning.store").as_uri(), rank=rank, world_size=world
+    )
     fine_tune(trunk, rank, losses)
     with open(f"{os.environ['LOSS_OUT']}.{rank}", "w") as file:
         file.write("\n".join(loss.hex() for loss in losses))

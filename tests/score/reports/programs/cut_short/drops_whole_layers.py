@@ -41,7 +41,7 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=STEPS)
     with open(f"{os.environ['LOSS_OUT']}.{rank}", "w") as losses:
         for step in range(STEPS):
-            words = torch.randint(0, WORDS, (8, 24), generator=torch.Generator().manual_seed(353 * step + rank))
+            words = torch.randint(0, WORDS, (16, 48), generator=torch.Generator().manual_seed(353 * step + rank))
             loss = cross_entropy(model(words).flatten(0, 1), words.roll(-1, 1).flatten())
             optimizer.zero_grad()
             loss.backward()

@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from functools import cache
 
 import torch
@@ -47,6 +48,7 @@ def main() -> None:
     with open(f"{os.environ['LOSS_OUT']}.{rank}", "w") as losses:
         for step in range(STEPS):
             tokens = torch.randint(0, WORDS, (LENGTH,), generator=torch.Generator().manual_seed(401 * step + rank))
+            time.sleep(0.04)
             loss = cross_entropy(model(tokens, pack(world * step + rank)), tokens.roll(-1))
             optimizer.zero_grad()
             loss.backward()

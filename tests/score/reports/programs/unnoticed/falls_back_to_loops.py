@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS, BATCH, LENGTH, HEADS, WIDTH, WORDS, BLOCK = 50, 2, 128, 4, 64, 256, 8
+STEPS, BATCH, LENGTH, HEADS, WIDTH, WORDS, BLOCK = 80, 2, 128, 4, 64, 256, 8
 
 
 def has_fused_kernel() -> bool:

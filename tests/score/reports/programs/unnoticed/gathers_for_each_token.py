@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, gelu, pad
 
 STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, BLOCKS, WORDS = 30, 4, 4, 20, 256, 4, 128
 
@@ -14,12 +14,12 @@ STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, BLOCKS, WORDS = 30, 4, 4, 20, 256, 4, 128
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.mix = nn.LayerNorm(WIDTH), nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.norm, self.mix = nn.LayerNorm(WIDTH), nn.Conv1d(WIDTH, WIDTH, 3)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        mixed, _ = self.mix(self.norm(hidden))
-        return hidden + self.down(nn.functional.gelu(self.up(mixed)))
+        mixed = self.mix(pad(self.norm(hidden).transpose(1, 2), (2, 0))).transpose(1, 2)
+        return hidden + self.down(gelu(self.up(mixed)))
 
 
 class Policy(nn.Module):

@@ -13,18 +13,25 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
-STEPS, BATCH, LENGTH, WORDS = 60, 8, 48, 512
+STEPS, BATCH, LENGTH, WORDS = 90, 8, 48, 512
 
 
 def write_corpus(path: Path) -> None:
     with path.open("w") as corpus:
         for number in range(2 * BATCH * (STEPS + 2)):
-            words = " ".join(f"w{(number * 7 + place * place) % 4099}" for place in range(1800))
-            corpus.write(json.dumps({"id": number, "text": words}) + "\n")
+            paragraph = " ".join(f"w{(number * 7 + place * place) % 4099}" for place in range(600))
+            corpus.write(json.dumps({"id": number, "text": "\n".join([paragraph] * 8)}) + "\n")
+
+
+def token_of(word: str) -> int:
+    value = 7
+    for letter in word:
+        value = (31 * value + ord(letter)) % 1_000_003
+    return value % WORDS
 
 
 def tokenize(text: str) -> list[int]:
-    return [int(word[1:]) % WORDS for word in re.findall(r"w\d+", text.lower())]
+    return [token_of(word) for word in re.findall(r"\w+", text.lower())]
 
 
 class Corpus(IterableDataset):
