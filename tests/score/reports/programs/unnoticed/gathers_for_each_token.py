@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy, gelu, pad
 
-STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, BLOCKS, WORDS = 30, 4, 4, 20, 256, 4, 128
+STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, BLOCKS, WORDS = 24, 4, 4, 16, 256, 4, 128
 
 
 class Block(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, WORDS = 35, 16, 6, 48, 128, 200
+STEPS, PROMPTS, PROMPT, LENGTH, WIDTH, WORDS = 30, 10, 6, 40, 128, 200
 
 
 class Policy(nn.Module):
