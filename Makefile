@@ -245,8 +245,8 @@ worked-numbers: setup
 	@$(BIN)/python -m tests.truth.formulas.worked
 
 metrics-table: setup
-	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/METRICS.md')"
-	@$(BIN)/python -c "from traincope.tables.documentation import write; write('docs/sql-views.md')"
+	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/reference/METRICS.md')"
+	@$(BIN)/python -c "from traincope.tables.documentation import write; write('docs/reference/sql-views.md')"
 
 # The documentation has an environment of its own. A broken link or anchor, or another output of a notebook, is an error.
 docs: $(DOCS)/.ready
@@ -272,7 +272,7 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 schema: setup
-	@$(BIN)/python -c "import json; from traincope.report.schema.published import json_schema as s; print(json.dumps(s(), indent=1))" > docs/report.schema.json
+	@$(BIN)/python -c "import json; from traincope.report.schema.published import json_schema as s; print(json.dumps(s(), indent=1))" > docs/reference/report.schema.json
 
 # The committed list of public names: tests/architecture/public.txt.
 public: setup

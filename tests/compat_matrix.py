@@ -1,4 +1,4 @@
-"""Write the table of docs/versions.md: `make compat-matrix` (or `python -m tests.compat_matrix 2.13.0@3.12 ...`).
+"""Write the table of docs/reference/versions.md: `make compat-matrix`, or `python -m tests.compat_matrix 2.13.0@3.12`.
 
 Each combination of torch and Python gets an environment of its own, one at a time, which is deleted afterwards. Its row
 is the outcome of `python -m tests.compat` there. A combination that cannot be had is a row with the reason, if it has
@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "versions.md"
+PAGE = ROOT / "docs" / "reference" / "versions.md"
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 RELEASES = (

@@ -1,4 +1,4 @@
-"""Rows of the table of docs/versions.md, and what `make compat-matrix` does with them."""
+"""Rows of the table of docs/reference/versions.md, and what `make compat-matrix` does with them."""
 
 import re
 

@@ -16,7 +16,8 @@ GUIDES = sorted(path for path in (ROOT / "docs" / "guides").glob("*.md") if path
 COMMAND = re.compile(r"^    (traincope .*)$", re.MULTILINE)
 BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
 SAMPLE = re.compile(r"^```\n\$ (traincope (?:.*\\\n)*.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OTHERS = ("plan.md", "plan-check.md", "plan-search.md", "what-if.md")
+OTHERS = ("README.md", "check.md", "search.md", "what-if.md")
+"""Pages of docs/plan with samples."""
 
 
 def commands() -> list[str]:
@@ -33,7 +34,7 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def samples() -> list[tuple[str, str]]:
     """Commands of pages, and the lines that the pages show of their output."""
-    pages = [(ROOT / "docs" / name).read_text() for name in OTHERS]
+    pages = [(ROOT / "docs" / "plan" / name).read_text() for name in OTHERS]
     found = [(each[1].replace("\\\n", " "), each[2]) for page in pages for each in SAMPLE.finditer(page)]
     assert len(found) >= len(OTHERS)
     return found

@@ -99,12 +99,12 @@ def test_the_report_in_the_docs_is_the_report_that_the_command_prints(
     with pytest.raises(SystemExit, match="0"):
         main(["report", str(ROOT / "demo-3d")])
     printed = capsys.readouterr().out
-    shown = (ROOT.parent / "docs" / "report.md").read_text()
+    shown = (ROOT.parent / "docs" / "start" / "report.md").read_text()
     assert f"$ traincope report sample_runs/demo-3d\n{printed}```\n" in shown
 
 
 def test_the_page_on_a_first_run_shows_what_the_command_prints() -> None:
-    page = (ROOT.parent / "docs" / "first-run.md").read_text()
+    page = (ROOT.parent / "docs" / "start" / "first-run.md").read_text()
     _, _, shown = page.partition("--brief\n")
     console = Console(file=StringIO(), width=80)
     render_brief(traincope.analyze(traincope.open_run(ROOT / "faults" / "slow-rank")), console)

@@ -1,7 +1,7 @@
 """Cost of `corruption_check_steps` and of `trace_non_finite`: `python -m tests.bench.corruption`.
 
 One process trains the same transformer on one thread of the CPU, without and with each of them. All times are CPU time.
-The cost is what the recorder takes more (`docs/overhead.md`).
+The cost is what the recorder takes more (`docs/develop/overhead.md`).
 """
 
 import shutil

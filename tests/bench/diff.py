@@ -1,4 +1,5 @@
-"""Error rates of `traincope diff` on simulated runs: `python -m tests.bench.diff`, with `--write` into docs/diff.md.
+"""Error rates of `traincope diff` on simulated runs: `python -m tests.bench.diff`. `--write` puts them into
+docs/understand/diff.md.
 
 Pairs of equal runs, whose step times differ only by noise, must not be called different more often than the level
 allows, for each kind of noise and each length. The command fails if the upper bound of a rate is above the level. A
@@ -18,7 +19,7 @@ from tests.written import write_table
 from traincope.analysis.diff.significance import LEVEL, adjusted, compare
 from traincope.arrays import Floats
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "diff.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "understand" / "diff.md"
 PAIRS = 4_000
 POWER_PAIRS = 300
 POWER = 0.9

@@ -1,4 +1,4 @@
-"""Queries, configurations and scripts of docs/fleet.md, in the programs that read them."""
+"""Queries, configurations and scripts of docs/operate/fleet.md, in the programs that read them."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.dashboards.conftest import Stack
 from tests.debian import need
 from traincope.cli.launch_files.pods import FIELDS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "operate" / "fleet.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

@@ -142,7 +142,7 @@ def test_the_state_of_a_probe_that_is_not_on_decides_finding_and_advice(
         (
             {"HOME": "/root"},
             State.OK,
-            "no variable TRAINCOPE_... is set (docs/settings.md lists them)",
+            "no variable TRAINCOPE_... is set (docs/reference/settings.md lists them)",
         ),
         ({"TRAINCOPE": "OFF"}, State.NOTE, "OFF: nothing is recorded"),
         ({"TRAINCOPE": "yes"}, State.OK, "yes: recording is on; only `off` and `0` switch it off"),

@@ -175,9 +175,9 @@ def test_a_run_without_events_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_documented_query_of_duckdb_reads_the_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of docs/scale.md: in each of two steps both ranks stall on tp."""
+    """Of docs/operate/scale.md: in each of two steps both ranks stall on tp."""
     duckdb = pytest.importorskip("duckdb")
-    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "scale.md").read_text()
     (query,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "RUN.parquet").mkdir()

@@ -14,7 +14,7 @@ from tests.faults.victims.victims import Victims
 from traincope.record.compute.memory.totals import process_memory
 
 BEYOND_BARE_BYTES = 30 << 20
-"""The budget of a rank's memory (docs/overhead.md)."""
+"""The budget of a rank's memory (docs/develop/overhead.md)."""
 FLAT_BYTES = 2 << 20
 """At most so much more after the second half of the steps: 200 bytes per step of 10,000 in all."""
 WAITED, DROPPED = 3, 1

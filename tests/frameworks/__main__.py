@@ -1,8 +1,8 @@
 """python -m tests.frameworks [NAME ...]: programs of real packages, recorded by `traincope run`, held to the truth.
 
 A name chooses the programs whose name, package or file contains it, in any case; without a name all run. The rows of
-these programs in docs/frameworks.md are written anew. Exits with 1 if a row misses, or if a program does not run. A
-package that does not install is a row with its reason, and no failure.
+these programs in docs/develop/frameworks.md are written anew. Exits with 1 if a row misses, or if a program does not
+run. A package that does not install is a row with its reason, and no failure.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ from tests.frameworks.truth import Case
 from tests.truth.rows import Row
 
 CASES = (*OF_TORCH, *OF_PACKAGES)
-PAGE = ROOT / "docs" / "frameworks.md"
+PAGE = ROOT / "docs" / "develop" / "frameworks.md"
 DOES_NOT_RUN = "does not run here without traincope"
 FAILS_RECORDED = "runs without traincope, but not recorded"
 

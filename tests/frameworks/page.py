@@ -1,4 +1,4 @@
-"""docs/frameworks.md: one row per program. A run of some programs replaces only their rows."""
+"""docs/develop/frameworks.md: one row per program. A run of some programs replaces only their rows."""
 
 import re
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ def test_the_report_begins_with_the_injected_fault(exhibit: Exhibit) -> None:
 def test_a_run_of_the_gallery_is_small_and_named_in_the_docs(exhibit: Exhibit) -> None:
     run = GALLERY / exhibit.name
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < MAX_BYTES
-    page = (ROOT / "docs" / "gallery.md").read_text()
+    page = (ROOT / "docs" / "start" / "gallery.md").read_text()
     assert f"traincope report sample_runs/faults/{exhibit.name}" in page
     assert exhibit.fault in page
 

@@ -14,7 +14,7 @@ from tests.gpu.figures import Figure, Figures, as_markdown
 
 SKIPPED = (
     "NOTHING OF THE GPU PATH WAS VERIFIED: torch sees no CUDA device here. "
-    "On a machine with an NVIDIA GPU run `python -m pytest tests/gpu` (docs/gpu.md)"
+    "On a machine with an NVIDIA GPU run `python -m pytest tests/gpu` (docs/develop/gpu.md)"
 )
 TIMED = {
     "TORCH_NCCL_ENABLE_TIMING": "1",

@@ -1,4 +1,4 @@
-"""Measurements of the tests of the GPU path, as the table of docs/gpu.md."""
+"""Measurements of the tests of the GPU path, as the table of docs/develop/gpu.md."""
 
 from dataclasses import dataclass
 

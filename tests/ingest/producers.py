@@ -1,4 +1,4 @@
-"""The table of traces that were read, and what they lack, in docs/imported-files.md.
+"""The table of traces that were read, and what they lack, in docs/reference/imported-files.md.
 
     python -m tests.ingest.producers [FOLDER]
 
@@ -23,7 +23,7 @@ from traincope.timeline.device.collectives import UNKNOWN_AXIS, device_collectiv
 from traincope.timeline.device.traced import TracedGpu, traced
 from traincope.timeline.device.works import NO_CALL
 
-PAGE = Path(__file__).parents[2] / "docs" / "imported-files.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "imported-files.md"
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 NAME = "producers"
 HEAD = ("| traces | GPU | lacks |", "|---|---|---|")

@@ -26,7 +26,7 @@ Words = Callable[[str, str], list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A row of the table in docs/launchers.md."""
+    """A row of the table in docs/start/launchers.md."""
 
     name: str
     words: Words

@@ -1,11 +1,11 @@
-"""The launches of docs/launchers.md, and the table there."""
+"""The launches of docs/start/launchers.md, and the table there."""
 
 from pathlib import Path
 
 from tests.launchers.launches import NOTEBOOK, TRAINING, Launch, Words, plain, torchrun
 from tests.ports import free_port
 
-PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "start" / "launchers.md"
 
 READ_ONLY = 'mount --bind "$TMPDIR" "$TMPDIR" && mount -o remount,bind,ro / && exec "$@"'
 """Everything except $TMPDIR becomes read-only, as in a container with a read-only root."""

@@ -19,8 +19,8 @@ def test_every_published_number_is_reproduced() -> None:
 @pytest.mark.parametrize(
     ("page", "pattern"),
     [
-        ("docs/claims.md", r"`traincope plan` gives (\d+) numbers that papers print"),
-        ("docs/plan.md", r"compares these formulas with (\d+) published numbers"),
+        ("docs/develop/claims.md", r"`traincope plan` gives (\d+) numbers that papers print"),
+        ("docs/plan/README.md", r"compares these formulas with (\d+) published numbers"),
     ],
 )
 def test_pages_have_their_number(page: str, pattern: str) -> None:

@@ -1,4 +1,4 @@
-"""docs/security.md names a test of each statement, and these tests exist."""
+"""docs/operate/security.md names a test of each statement, and these tests exist."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ ROW = re.compile(r"^\| (?!statement|---)(.+) \| `(tests/[\w/]+\.py)::(test_\w+)`
 
 
 def test_every_statement_names_a_test_that_exists() -> None:
-    page = (ROOT / "docs" / "security.md").read_text()
+    page = (ROOT / "docs" / "operate" / "security.md").read_text()
     rows = ROW.findall(page)
     assert len(rows) == sum(line.startswith("| ") for line in page.splitlines()) - page.count("| statement | test |")
     assert len(rows) >= 15

@@ -1,4 +1,4 @@
-"""Statements of docs/security.md about a whole run, held to the system calls of all its processes."""
+"""Statements of docs/operate/security.md about a whole run, held to the system calls of all its processes."""
 
 import json
 import os

@@ -1,11 +1,11 @@
-"""docs/sql-views.md lists the views of the code."""
+"""docs/reference/sql-views.md lists the views of the code."""
 
 from pathlib import Path
 
 from traincope.tables.documentation import described, write
 from traincope.tables.views import VIEWS
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql-views.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sql-views.md"
 
 
 def test_the_page_is_generated_from_the_views(tmp_path: Path) -> None:

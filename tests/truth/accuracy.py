@@ -1,4 +1,4 @@
-"""The table of `docs/accuracy.md`: `python -m tests.truth.accuracy` runs the commands of its rows and writes it.
+"""The table of docs/develop/accuracy.md: `python -m tests.truth.accuracy` runs the commands of its rows and writes it.
 
 It writes all rows of one commit, or nothing: it refuses a tree with uncommitted changes, before and after. A row shows
 the last line of its command's output. A row that misses its limit says MISSED, one of which the machine's noise hides
@@ -25,7 +25,7 @@ from tests.bench.judging import NOT_SHOWN_EXIT
 from tests.written import UncommittedError, commit, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "develop" / "accuracy.md"
 KEPT = ROOT / "traincope_runs" / "accuracy"
 """Rows of each commit."""
 MISSED, NOT_SHOWN, NOT_RUN = "**MISSED**", "**NOT SHOWN**", "**NOT RUN**"

@@ -36,7 +36,7 @@ def examine_machine(environment: Mapping[str, str]) -> Examination:
 def examine_settings(environment: Mapping[str, str]) -> tuple[Finding, ...]:
     names = sorted(name for name in environment if name.startswith(PREFIX) and name not in OWN)
     if not names:
-        return (ok("variables", f"no variable {PREFIX}_... is set (docs/settings.md lists them)"),)
+        return (ok("variables", f"no variable {PREFIX}_... is set (docs/reference/settings.md lists them)"),)
     return tuple(_variable(name, environment[name]) for name in names)
 
 

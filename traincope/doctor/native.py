@@ -43,7 +43,7 @@ def examine_plugin() -> Finding:
         return ok(PLUGIN, f"off: {nccl.VARIABLE} is not `{nccl.PluginUse.ON}`")
     path, why = plugin_to_load(os.environ)
     if path is None:
-        return note(PLUGIN, f"asked for, and off: {why}", do="read docs/nccl-plugin.md")
+        return note(PLUGIN, f"asked for, and off: {why}", do="read docs/reference/nccl-plugin.md")
     return ok(PLUGIN, f"on, if NCCL loads it: {path}; it was never seen with a real NCCL between two GPUs")
 
 

@@ -38,7 +38,8 @@ def _outside_stacks() -> Finding:
         process.kill()
     if stacks.text:
         return ok(OUTSIDE_STACKS, f"{py_spy} can read them")
-    return note(OUTSIDE_STACKS, f"{WITHOUT_THEM}{stacks.problem}", do="read docs/hangs.md, A rank that does not answer")
+    remedy = "read docs/faults/hangs.md, A rank that does not answer"
+    return note(OUTSIDE_STACKS, f"{WITHOUT_THEM}{stacks.problem}", do=remedy)
 
 
 def _torch() -> tuple[Finding, ...]:

@@ -30,6 +30,6 @@ def __getattr__(name: str) -> object:
     try:
         module = import_module(f"{__name__}.{_MODULES[name]}")
     except ImportError as error:
-        remedy = "`traincope run -- COMMAND` records the training without it; docs/integrations.md has tested versions"
+        remedy = "`traincope run -- COMMAND` records without it; docs/start/integrations.md has tested versions"
         raise ImportError(f"traincope's {name} does not fit the packages of this Python: {error}. {remedy}") from error
     return getattr(module, name)

@@ -70,7 +70,7 @@ def make_server(runs: ServedRuns) -> MCPServer[Any]:
         (ledger, "Where the time of a run went: each term in ns over ranks and steps, with causes."),
         (faults, "Faults, marks and hangs of a run, in order of time, with evidence, confidence and culprits."),
         (diff, "Compare two runs: is the second slower, which terms changed and how certainly, which settings differ."),
-        (sql, f"Read-only SQL on the runs, at most {QUERY_SECONDS:g} s. Views: {COLUMNS}. See docs/sql.md."),
+        (sql, f"Read-only SQL on the runs, at most {QUERY_SECONDS:g} s. Views: {COLUMNS}. See docs/reference/sql.md."),
     ):
         server.add_tool(_with_short_errors(tool), name=tool.__name__, description=description, annotations=READ_ONLY)
     return server

@@ -1,6 +1,6 @@
 """Declarations of all metrics that leave a running job: name, type, unit, help, labels.
 
-Prometheus, OTLP, dashboards, rules and the table in docs/METRICS.md are made from `CATALOGUE`.
+Prometheus, OTLP, dashboards, rules and the table in docs/reference/METRICS.md are made from `CATALOGUE`.
 """
 
 from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Fold, Metric, Type, Unit

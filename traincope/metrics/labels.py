@@ -61,7 +61,7 @@ NOWHERE = Placement()
 def placement(environment: Mapping[str, str]) -> Placement:
     """Placement from the job's environment. Looks up nothing: a user's name could come from a directory server.
 
-    A pod sees its namespace, name and node only if its manifest puts them into variables (docs/fleet.md).
+    A pod sees its namespace, name and node only if its manifest puts them into variables (docs/operate/fleet.md).
     """
     first = next((environment[name] for name in JOB_VARIABLES if environment.get(name)), "")
     return Placement(

@@ -46,7 +46,7 @@ class OpenedRun(Timeline):
 
     @cached_property
     def tables(self) -> "Tables":
-        """The views of `traincope sql` (docs/sql.md). Raises MissingDependencyError without pyarrow."""
+        """The views of `traincope sql` (docs/reference/sql.md). Raises MissingDependencyError without pyarrow."""
         import_pyarrow("make tables")
         from traincope.tables.frames import Tables
         from traincope.tables.sources import Sources

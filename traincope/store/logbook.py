@@ -1,7 +1,7 @@
 """The logbook of a job: a list of its runs and interruptions, kept by people, in `logbook.csv` of a run directory.
 
-One row is one entry. `kind` decides which other columns count (docs/goodput.md has the table). An empty cell is
-unknown. Times are ISO 8601 with a zone; a date alone is the day in UTC.
+One row is one entry. `kind` decides which other columns count (docs/understand/goodput.md has the table). An empty cell
+is unknown. Times are ISO 8601 with a zone; a date alone is the day in UTC.
 """
 
 import csv

@@ -184,7 +184,7 @@ SEEN = f"when the host saw it; {AXIS_TIME}"
 GPU_TIME = "by the GPU's global timer, a clock of its own"
 NCCL_VIEW = View(
     name="nccl",
-    row="one operation of one rank as NCCL describes it to the plugin (docs/nccl-plugin.md); no rows without it",
+    row="one operation of one rank, by NCCL's plugin (docs/reference/nccl-plugin.md); no rows without it",
     columns=(
         RUN,
         RANK,

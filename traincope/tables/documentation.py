@@ -1,4 +1,4 @@
-"""The schema of the views for readers: as objects, and as docs/sql-views.md."""
+"""The schema of the views for readers: as objects, and as docs/reference/sql-views.md."""
 
 from collections.abc import Iterator
 from pathlib import Path

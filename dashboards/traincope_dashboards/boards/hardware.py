@@ -136,7 +136,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         "Pods",
         text=(
             "The run's pods with their node and what created them, from kube-state-metrics. To cordon a host, use the "
-            "name of its node. It needs POD_NAME and POD_NAMESPACE in the pod: see docs/fleet.md."
+            "name of its node. It needs POD_NAME and POD_NAMESPACE in the pod: see docs/operate/fleet.md."
         ),
         keys=["host", "namespace", "pod", "node", "created_by_name"],
         columns=[Column(name="is known", expression=pods(shown))],

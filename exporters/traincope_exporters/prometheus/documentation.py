@@ -1,4 +1,4 @@
-"""Table of the catalogue for readers: `docs/METRICS.md`."""
+"""Table of the catalogue for readers: `docs/reference/METRICS.md`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +14,8 @@ Every series has the labels `run` and `host`. `run` is the run's name and four d
 as RUN. A rank has at most {MAX_FOLDED_PER_RANK} series of its own: metrics marked
 sum, max or min cover the ranks of a node, and those marked omitted are left out.
 With `TRAINCOPE_METRICS_PER_RANK=on`, a rank has at most {MAX_SERIES_PER_RANK[1]}, at level 2 {MAX_SERIES_PER_RANK[2]}
-([counts](fleet.md)). An unknown value has no series and is never 0. Times are seconds, sizes bytes, ratios between 0
-and 1. A counter restarts with every attempt. (*) {OTHER_NODES}
+([counts](../operate/fleet.md)). An unknown value has no series and is never 0. Times are seconds, sizes bytes, ratios
+between 0 and 1. A counter restarts with every attempt. (*) {OTHER_NODES}
 
 | Prometheus | OpenTelemetry | type, unit | labels | meaning |
 |---|---|---|---|---|

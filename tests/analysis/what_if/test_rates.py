@@ -78,7 +78,9 @@ def test_a_run_without_flops_has_no_rate() -> None:
     [("demo", "demo-4.toml", -0.069), ("demo-3d", "demo-8.toml", -0.275)],
 )
 def test_the_error_of_the_formula_with_a_runs_own_rates(name: str, config: str, missed: float) -> None:
-    """The errors that docs/what-if.md states. `demo-3d` has a straggler and uneven stages, which no formula knows."""
+    """The errors that docs/plan/what-if.md states. `demo-3d` has a straggler and uneven stages, which no formula
+    knows.
+    """
     analysis = analyze(open_run(SAMPLES / name))
     plan = read_own_plan(COMMANDS / config)
     assert plan.shape is not None

@@ -10,7 +10,7 @@ from tests.debian import need
 from traincope.live.serve.discovery import DIRECTORY_VARIABLE
 from traincope_exporters.prometheus import settings
 
-PAGE = (Path(__file__).parents[3] / "docs" / "prometheus.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operate" / "prometheus.md").read_text()
 CONFIGURATIONS = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "scrape_configs" in block]
 
 

@@ -1,4 +1,4 @@
-"""The configurations of docs/prometheus.md, in a real Prometheus that scrapes a real server."""
+"""The configurations of docs/operate/prometheus.md, in a real Prometheus that scrapes a real server."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from traincope.access import Access
 from traincope_exporters.prometheus.server import serve
 from traincope_exporters.prometheus.settings import Serving
 
-PAGE = (Path(__file__).parents[3] / "docs" / "prometheus.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operate" / "prometheus.md").read_text()
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
 
 

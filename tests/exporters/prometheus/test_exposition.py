@@ -19,7 +19,7 @@ from traincope.metrics.sample import Distribution, Sample
 from traincope_exporters.prometheus.documentation import markdown
 from traincope_exporters.prometheus.exposition import Exposition
 
-TABLE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+TABLE = Path(__file__).parents[3] / "docs" / "reference" / "METRICS.md"
 
 
 def registry(samples: Sequence[Sample]) -> CollectorRegistry:

@@ -1,9 +1,9 @@
-"""The code blocks of docs/integrations.md by their heading."""
+"""The code blocks of docs/start/integrations.md by their heading."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "start" / "integrations.md"
 
 
 def snippet(heading: str) -> str:

@@ -1,7 +1,7 @@
 """A model of NCCL that drives the plugin: it loads it, and calls its functions as NCCL does, from the same threads.
 
-The structures are written here a second time, from NCCL's headers (docs/nccl-plugin.md names them). The truth of each
-operation is what the model has said of it, and the instants between which it called.
+The structures are written here a second time, from NCCL's headers (docs/reference/nccl-plugin.md names them). The truth
+of each operation is what the model has said of it, and the instants between which it called.
 """
 
 import ctypes

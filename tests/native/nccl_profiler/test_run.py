@@ -18,7 +18,7 @@ from traincope.store import read_run
 from traincope.tables.query import run_query, table_of
 from traincope.tables.sources import Sources
 
-PAGE = Path(__file__).parents[3] / "docs" / "nccl-plugin.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "nccl-plugin.md"
 asked = pytest.mark.usefixtures(wanted.__name__)
 
 

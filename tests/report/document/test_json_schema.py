@@ -1,4 +1,4 @@
-"""docs/report.schema.json is the schema of the code, and the reports of all sample runs are valid by it."""
+"""docs/reference/report.schema.json is the schema of the code, and the reports of all sample runs are valid by it."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ from traincope.report.document.document import to_document, to_json
 from traincope.report.schema.published import json_schema
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = ROOT / "docs" / "report.schema.json"
+PUBLISHED = ROOT / "docs" / "reference" / "report.schema.json"
 SAMPLES = sorted((ROOT / "sample_runs").rglob("expected.json"))
 
 

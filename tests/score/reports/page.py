@@ -1,4 +1,4 @@
-"""The table of `docs/report-score.md`: every program with its truth, its first finding and both grades."""
+"""The table of `docs/develop/report-score.md`: every program with its truth, its first finding and both grades."""
 
 import json
 import platform
@@ -17,7 +17,7 @@ from tests.score.reports.truths import Truth, truths
 from tests.written import written_table
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "report-score.md"
+PAGE = ROOT / "docs" / "develop" / "report-score.md"
 FIRST = Path(__file__).with_name("first_score.json")
 """Trials: the grades of programs in their first run, with its commit and date."""
 FINDING_WORDS = 5

@@ -1,4 +1,4 @@
-"""python -m tests.truth.formulas.worked: docs/worked-numbers.md, from what the commands of the page print.
+"""python -m tests.truth.formulas.worked: docs/plan/worked-numbers.md, from what the commands of the page print.
 
 Each row holds its command's answer to a value that is computed by hand.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from traincope.cli.main import main
 
-PAGE = Path(__file__).parents[3] / "docs" / "worked-numbers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "plan" / "worked-numbers.md"
 HEAD = """# Worked numbers
 
 Numbers that large trainings are explained with, each with its formula and the command that computes it. 1 GB is 1e9

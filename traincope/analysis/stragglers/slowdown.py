@@ -61,7 +61,7 @@ NOTHING_KNOWN = "no operation of the table has a known type, so nothing can be r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """Cost of stragglers in a job that was imported from a table of operations (docs/tables.md).
+    """Cost of stragglers in a job that was imported from a table of operations (docs/reference/tables.md).
 
     Shares are None if the job loses almost nothing. They can exceed 1.
     """

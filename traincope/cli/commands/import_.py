@@ -48,7 +48,7 @@ class Import:
             metavar="TRACE",
             help="trace of a rank, plain or gzip, or a folder of traces; or a snapshot of torch's allocator; or one "
             "table of operations, with the columns dp_rank, stage, rank, step, optype, start, duration (seconds), "
-            "microbatch and chunk; or one list of runs and interruptions (docs/goodput.md)",
+            "microbatch and chunk; or one list of runs and interruptions (docs/understand/goodput.md)",
         )
         parser.add_argument(
             "--axes",

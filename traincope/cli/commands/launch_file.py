@@ -73,7 +73,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-restarts", type=int, metavar="N", help="restarts of all ranks if one fails (default: 0)")
     add_on_hang_argument(parser)
-    add_file_arguments(parser.add_argument_group("file (docs/launch.md)"))
+    add_file_arguments(parser.add_argument_group("file (docs/start/launch.md)"))
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="-- torchrun ...", help="the command as you start it on one host"
     )

@@ -51,7 +51,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 def add_emit_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("launch file, instead of a training (docs/launch.md)")
+    group = parser.add_argument_group("launch file, instead of a training (docs/start/launch.md)")
     group.add_argument(
         "--emit", choices=FORMATS, help="write a file that starts this training on several hosts, and train nothing"
     )

@@ -1,4 +1,4 @@
-// NCCL's profiler interface, versions 3 to 6: what this plugin reads of it. docs/nccl-plugin.md has the source of each
+// NCCL's profiler interface, versions 3 to 6: what this plugin reads of it. docs/reference/nccl-plugin.md has the source of each
 // statement. Fields that are not read are named by their types only, to keep the places of the others.
 #pragma once
 

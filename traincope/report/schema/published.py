@@ -1,4 +1,4 @@
-"""JSON Schema of the report, for programs that read it: docs/report.schema.json (`make schema`)."""
+"""JSON Schema of the report, for programs that read it: docs/reference/report.schema.json (`make schema`)."""
 
 import ast
 import inspect

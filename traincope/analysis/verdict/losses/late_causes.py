@@ -1,6 +1,6 @@
 """Cause of a late rank: the tests of CAUSES in their order. The first that explains enough decides the advice.
 
-docs/causes.md lists the same order for people.
+docs/understand/causes.md lists the same order for people.
 """
 
 from collections.abc import Callable, Mapping, Sequence
