@@ -1,6 +1,7 @@
 """README, CONTRIBUTING and docs name files that exist, and README stays short."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ def test_make_targets_named_in_a_page_exist(page: Path) -> None:
     named = re.findall(r"(?:`|run: |&& |^    +)make ([a-z-]+)", page.read_text(), re.MULTILINE)
     targets = re.findall(r"^([a-z_/ -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(named) <= {name for line in targets for name in line.split()}
+
+
+def test_the_page_of_the_architecture_has_all_packages_in_the_order_of_their_layers() -> None:
+    page = (ROOT / "docs" / "develop" / "architecture.md").read_text()
+    named = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [re.findall(r"[\w.]+", layer) for layer in contracts[0]["layers"]]
+    assert named == [package.removeprefix("traincope.") for layer in layers for package in layer]
 
 
 def test_the_readme_is_short() -> None:
