@@ -152,6 +152,8 @@ class SamplerTrait(IntFlag):
     """It gives each rank another part of the data."""
     STREAM = 8
     """The dataset is iterable: it has no sampler, and each worker has a copy of it."""
+    REPEATS = 1 << 26
+    """It gives samples several times on purpose."""
 
 
 LENGTH_SHIFT, MAX_LENGTH = 4, 15
@@ -159,8 +161,8 @@ LENGTH_SHIFT, MAX_LENGTH = 4, 15
 0 if it is unknown.
 """
 
-WORKERS_SHIFT = 8
-"""Bit of the `tag` of a BATCH from which on it has the number of the DataLoader's workers."""
+WORKERS_SHIFT, MAX_WORKERS = 8, (1 << 16) - 1
+"""Bit of the `tag` of a BATCH from which on it has the number of the DataLoader's workers, at most this one."""
 
 
 ROLLBACK = "rollback"

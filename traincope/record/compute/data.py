@@ -12,6 +12,7 @@ from traincope.events import (
     LOADER,
     LOADER_WITHOUT_WORKERS,
     MAX_LENGTH,
+    MAX_WORKERS,
     WORKERS_SHIFT,
     Kind,
     Phase,
@@ -24,6 +25,9 @@ from traincope.record.instrumentation.torch_private import data_loader_iterator,
 from traincope.record.segments.fingerprint import Unread, fingerprint
 from traincope.record.segments.slots import Slot
 from traincope.record.session.recorder import Recorder
+
+REPEATS = ("repeat_count", "mini_repeat_count")
+"""Attributes of samplers that give a sample so many times: GRPO needs several completions of each prompt."""
 
 
 class DataLoading:
@@ -99,9 +103,6 @@ class DataLoading:
         self._patches.restore()
 
 
-MAX_WORKERS = 1 << 16
-
-
 def _traits(iterator: Any) -> int:
     """Return bits of `SamplerTrait` of the iterator's sampler, its length, and the number of its workers."""
     workers = min(_count(iterator, "_num_workers"), MAX_WORKERS)
@@ -128,7 +129,9 @@ def _sampler_traits(iterator: Any) -> int:
     divides = any(
         max(_count(each, name) for name in ("num_replicas", "num_processes")) > 1 for each in (batches, sampler)
     )
-    return int(SamplerTrait.KNOWN | SamplerTrait.SHUFFLES * shuffles | SamplerTrait.DIVIDES * divides)
+    repeats = any(_count(each, name) > 1 for each in (batches, sampler) for name in REPEATS)
+    traits = SamplerTrait.SHUFFLES * shuffles | SamplerTrait.DIVIDES * divides | SamplerTrait.REPEATS * repeats
+    return int(SamplerTrait.KNOWN | traits)
 
 
 def _count(sampler: Any, name: str) -> int:

@@ -318,9 +318,13 @@ def data_loader_iterator() -> Any:
 
 
 def sampler_of(iterator: Any) -> tuple[Any, Any]:
-    """Return what gives a DataLoader's iterator its batches of indices, and the sampler in it; None if unknown."""
+    """Return what gives a DataLoader's iterator its batches of indices, and the sampler in it; None if unknown.
+
+    accelerate puts what gives each rank its batches around the one that has the sampler.
+    """
     batches = getattr(iterator, "_index_sampler", None)
-    return batches, getattr(batches, "sampler", None)
+    sampler = getattr(batches, "sampler", None)
+    return batches, getattr(getattr(batches, "batch_sampler", None), "sampler", None) if sampler is None else sampler
 
 
 def loader_workers(iterator: Any) -> list[int]:

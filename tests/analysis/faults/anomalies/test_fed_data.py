@@ -183,6 +183,7 @@ def test_only_replicas_are_compared_where_the_mesh_has_other_axes() -> None:
         ((FIRST, FIRST), (SECOND, SECOND), KNOWN, [group("dp", 0, 1)]),
         ((FIRST, FIRST), (SECOND, SECOND), 0, [group("dp", 0, 1)]),
         (([7] * 10, [7] * 10), ([7] * 10, [7] * 10), SHUFFLES, [group("dp", 0, 1)]),
+        ((FIRST, SECOND), (FIRST, SECOND), KNOWN | SamplerTrait.REPEATS, [group("dp", 0, 1)]),
         ((FIRST, SECOND), (FIRST, SECOND), SHUFFLES, [group("tp", 0, 1)]),
         ((FIRST, SECOND), (FIRST, SECOND), SHUFFLES, [group("dp", 0, 1), group("cp", 0, 1, key="cp")]),
     ],
@@ -190,7 +191,9 @@ def test_only_replicas_are_compared_where_the_mesh_has_other_axes() -> None:
 def test_what_may_be_meant_is_no_finding(
     first: Sequence[Sequence[int]], second: Sequence[Sequence[int]], sampling: int, groups: Sequence[Group]
 ) -> None:
-    """Shuffled passes, a sampler without or with unknown order, one batch, and axes whose ranks need the same batch."""
+    """Shuffled passes, a sampler without or with unknown order, one batch, one that repeats samples on purpose, and
+    axes whose ranks need the same batch.
+    """
     assert not found(first, second, sampling=sampling, groups=groups)
 
 

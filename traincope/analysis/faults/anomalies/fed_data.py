@@ -9,7 +9,7 @@ import numpy as np
 
 from traincope.analysis.efficiency.counted_flops import counted_flops
 from traincope.arrays import Ints
-from traincope.events import LENGTH_SHIFT, MAX_LENGTH, WORKERS_SHIFT, Kind, Phase, SamplerTrait
+from traincope.events import LENGTH_SHIFT, MAX_LENGTH, MAX_WORKERS, WORKERS_SHIFT, Kind, Phase, SamplerTrait
 from traincope.store import RankBatches
 from traincope.timeline import RankTimeline, Timeline
 from traincope.topology import REPLICA_AXES, SHARD_AXES
@@ -138,7 +138,7 @@ def _repeated(batches: RankBatches) -> tuple[int, int] | None:
     if not len(of_stream):
         return None
     own = batches.iterator == batches.iterator[of_stream[0]]
-    workers = int(batches.sampler[of_stream[0]]) >> WORKERS_SHIFT
+    workers = int(batches.sampler[of_stream[0]]) >> WORKERS_SHIFT & MAX_WORKERS
     fed = batches.fingerprints[own]
     if workers < 2 or len(fed) < ENOUGH * workers:
         return None
@@ -178,10 +178,13 @@ def _different(fed: Ints) -> bool:
 def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> SameBatches | None:
     """Compare ranks that are replicas, or shards of one: along other axes, ranks need the same batch.
 
-    Samples that the training generates are often of one prompt on several ranks: nothing is compared if it says that it
-    generates, and ranks that compute different amounts have different samples.
+    Samples that a model generates are often of one prompt on several ranks: nothing is compared if the training says
+    that it generates, or if a sampler repeats its samples, and ranks that compute different amounts have different
+    ones.
     """
     if len(batches) < 2 or len(batches) < len(timeline.ranks) or any(map(_generates, timeline.ranks)):
+        return None
+    if _any_sampler(batches, SamplerTrait.REPEATS):
         return None
     shared = min(len(each.fingerprints) for each in batches.values())
     alike: dict[tuple[object, ...], list[int]] = {}
@@ -192,8 +195,11 @@ def _same_batches(timeline: Timeline, batches: Mapping[int, RankBatches]) -> Sam
     groups = tuple(sorted(tuple(ranks) for ranks in alike.values() if len(ranks) > 1))
     if not groups:
         return None
-    divides = any(bool((each.sampler & SamplerTrait.DIVIDES).any()) for each in batches.values())
-    return SameBatches(groups=groups, batches=shared, divides=divides)
+    return SameBatches(groups=groups, batches=shared, divides=_any_sampler(batches, SamplerTrait.DIVIDES))
+
+
+def _any_sampler(batches: Mapping[int, RankBatches], trait: SamplerTrait) -> bool:
+    return any(bool((each.sampler & trait).any()) for each in batches.values())
 
 
 def _place_along_other_axes(rank: RankTimeline) -> tuple[tuple[str, int], ...] | None:
