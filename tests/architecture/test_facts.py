@@ -60,7 +60,7 @@ from traincope.record.gpu import hardware
 from traincope.record.session.ending import MAX_MESSAGE_CHARACTERS
 from traincope.record.session.options import DEFAULT_DISK_BUDGET
 from traincope.record.session.sampling import DEFAULT_BUDGET, FIRST_BLOCKS
-from traincope.record.state import usual_sizes
+from traincope.record.state import non_finite
 from traincope.record.state.tensors import MAX_TENSORS
 from traincope.store.places.node_local import MIN_FREE_BYTES
 from traincope.store.places.ship_notes import DEFAULT_WAIT_SECONDS
@@ -188,8 +188,8 @@ FACTS: dict[str, tuple[int, Callable[[], float]]] = {
     r"pauses of up to (\d+) minutes; no step waits": (1, lambda: loop.MAX_PAUSE_SECONDS / 60),
     r"one step in (\d+) stays": (1, lambda: STEP_STRIDE),
     r"nor are more than ([\d,]+)": (1, lambda: MAX_TENSORS),
-    r"more than (\d+) times as large as in the": (1, lambda: usual_sizes.FACTOR),
-    r"as large as in the (\d+) steps before": (1, lambda: usual_sizes.RECENT),
+    r"more than (\d+) times as large as in the": (1, lambda: non_finite.FACTOR),
+    r"as large as in the (\d+) steps before": (1, lambda: non_finite.RECENT),
     r"It reads at most (\d+) MiB of the": (1, lambda: MAX_DATA_BYTES >> 20),
     r"`none` \| S < (\d\.\d)": (1, lambda: slowdown.STRAGGLING_RATIO),
     r"the slowest (\d+) % of the workers": (1, lambda: slowdown.SLOWEST_PERCENT),

@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from traincope.live.metrics.folding import folded
-from traincope.live.metrics.histograms import Histogram
 from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.series import SeriesKey, series_key
-from traincope.live.metrics.state import State
+from traincope.live.metrics.state import Histogram, State
 from traincope.live.window import RankState, RankStatus
 from traincope.metrics import catalogue
 from traincope.metrics.catalogue import MAX_FOLDED_PER_RANK

@@ -2,7 +2,7 @@
 
 import pytest
 
-from traincope.analysis.verdict.odd_models import odd_models
+from traincope.analysis.verdict.rank_failures import odd_models
 
 SHAPE = "[{}]: params[2] in this process with sizes [64, 32] appears not to match sizes of the same param in process 0."
 

@@ -20,8 +20,8 @@ from traincope.analysis.replaying.pipeline_change import (
     measured_pipeline,
     replayed_ns,
 )
-from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.link_law import LinkLaw, Messages, link_laws, sent_messages
+from traincope.analysis.what_if.new_settings import check_pipeline, check_tensor
 from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
 from traincope.plan.pipeline.orders import Shape, orders

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from traincope.plan.pipeline.orders.interleaved import interleaved
-from traincope.plan.pipeline.orders.one_stage import one_forward_one_backward
+from traincope.plan.pipeline.orders.schedules import interleaved, one_forward_one_backward
 from traincope.plan.pipeline.orders.shape import Shape
 
 NAMES = {"F": "forward", "B": "backward"}

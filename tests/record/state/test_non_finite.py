@@ -15,8 +15,7 @@ from tests.distributed.ranks.pool import Pool
 from traincope import analyze, open_run
 from traincope.analysis.faults.anomalies.traced_values import Jumps, Seen, upstream
 from traincope.analysis.faults.faults import FaultKind
-from traincope.record.state.non_finite import OUTPUT
-from traincope.record.state.usual_sizes import MIN_STEPS, UsualSizes
+from traincope.record.state.non_finite import MIN_STEPS, OUTPUT, UsualSizes
 from traincope.store import read_run
 
 STEPS, BAD_STEP = 5, 3

@@ -55,8 +55,7 @@ from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, 
 from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
-from traincope.analysis.verdict.memory_growth import memory_growth
-from traincope.analysis.verdict.memory_snapshots import snapshot_findings
+from traincope.analysis.verdict.memory_findings import memory_growth, snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
 from traincope.analysis.verdict.slow_spells import spell_findings
 from traincope.analysis.verdict.traced_gpus import (

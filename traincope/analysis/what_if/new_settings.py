@@ -13,7 +13,7 @@ widened by the error of a replay without changes and by the scatter of the steps
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from statistics import mean, median, median_low, quantiles
 
 from traincope.analysis.analyze import Analysis
@@ -21,13 +21,13 @@ from traincope.analysis.attribution.terms import COMPUTE, exposed_transfer, expo
 from traincope.analysis.ledger.ledger import RankLedger
 from traincope.analysis.replaying.pipeline_change import Measured, changed_ns, recorded_pipeline, replayed_ns
 from traincope.analysis.replaying.replay import Factors, replay
-from traincope.analysis.what_if.declared_sizes import check_pipeline, check_tensor
 from traincope.analysis.what_if.layout_change import changed_layout
 from traincope.analysis.what_if.link_law import LinkLaw, link_laws, sent_messages
 from traincope.analysis.what_if.settings import Settings
 from traincope.analysis.what_if.what_if import NO_ORDER, RANK_TERMS, RecordedSteps, recorded_steps, why_no_step
 from traincope.errors import UsageError
 from traincope.plan.pipeline.orders import SCHEDULES, Shape, resolve_schedule
+from traincope.plan.pipeline.stage_layers import is_possible, stage_layers
 from traincope.units import count, duration
 
 TENSOR_AXIS = "tp"
@@ -36,6 +36,57 @@ MEDIAN_ERROR = 1.25 / 1.35
 """Standard error of a median over interquartile range / sqrt(n), for a normal distribution."""
 
 Term = tuple[int | None, str]
+REPLICAS = ("dp_replicate", "fsdp", "dp")
+"""Axes whose ranks divide the sequences of a step."""
+DIVIDED_BY_TP = ("heads", "kv_heads", "ffn")
+"""Sizes of the model that tp divides."""
+
+
+def check_pipeline(settings: Mapping[str, object], *, schedule: str, shape: Shape) -> Iterator[str]:
+    """Yield what is assumed where the run does not declare its sizes. Raises UsageError for an impossible pipeline."""
+    layers = _size(settings, "model", "layers")
+    if layers is None:
+        yield f"the layers are assumed to fill {shape.stages} stages: the run does not declare their number"
+    elif not is_possible(stage_layers(layers, schedule=schedule, shape=shape)):
+        raise UsageError(
+            f"the {layers} layers of this run do not fill {shape.stages} stages; choose fewer pipeline ranks or stages "
+            "per rank"
+        )
+    sequences = _sequences(settings)
+    if sequences is None:
+        yield f"the batch is assumed to divide into {shape.microbatches} microbatches: the run does not declare it"
+    elif sequences % shape.microbatches:
+        raise UsageError(
+            f"the {sequences} sequences of a replica do not divide into {shape.microbatches} microbatches; choose a "
+            f"divisor of {sequences}"
+        )
+
+
+def check_tensor(settings: Mapping[str, object], *, tp: int) -> Iterator[str]:
+    """Yield what is assumed where the run does not declare its sizes. Raises UsageError for an impossible tp."""
+    sizes = {name: _size(settings, "model", name) for name in DIVIDED_BY_TP}
+    for name, size in sizes.items():
+        if size is not None and size % tp:
+            raise UsageError(
+                f"model.{name} = {size} of this run does not divide over tp={tp}; choose a divisor of {size}"
+            )
+    if None in sizes.values():
+        yield f"heads and widths are assumed to divide over tp={tp}: the run does not declare them"
+
+
+def _sequences(settings: Mapping[str, object]) -> int | None:
+    """Sequences of one replica in one round of the schedule; None if the settings do not have all of it."""
+    batch, rounds = (_size(settings, "train", name) for name in ("batch", "accumulation"))
+    replicas = [_size(settings, "parallel", name) for name in REPLICAS]
+    if batch is None or rounds is None or None in replicas:
+        return None
+    return batch // rounds // prod(size for size in replicas if size is not None)
+
+
+def _size(settings: Mapping[str, object], table: str, name: str) -> int | None:
+    values = settings.get(table)
+    value = values.get(name) if isinstance(values, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

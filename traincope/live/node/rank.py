@@ -1,7 +1,8 @@
 """One rank as the agent follows it: its events as they arrive, and its state."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traincope.errors import RunDirectoryError
-from traincope.events import NO_STEP, OPEN, Flag, Kind
-from traincope.live.node.earlier_events import needed_compacted_records
+from traincope.errors import MissingDependencyError, RunDirectoryError
+from traincope.events import NO_STEP, OPEN, Flag, Kind, Phase
 from traincope.live.node.tail import SegmentTail, num_begun
 from traincope.live.window import RankState, RankStatus
 from traincope.store import RECORD_DTYPE, RankRecords, SegmentRecords
 from traincope.store.job.attempts import began_wall_ns, wall_offset_ns
 from traincope.store.job.manifests import RankInfo, read_rank_info
-from traincope.store.layout import DETAILS_FILE, GROUPS_FILE, NAMES_FILE, SEGMENT, thread_and_index
+from traincope.store.layout import (
+    COMPACTED,
+    DETAILS_FILE,
+    GROUPS_FILE,
+    NAMES_FILE,
+    SEGMENT,
+    record_files,
+    thread_and_index,
+)
 from traincope.store.lines import dense_groups, dense_names, read_numbered
+from traincope.store.segments.compacted import holds, read_compacted
 from traincope.store.segments.segments import last_instant_ns, last_progress_ns
 from traincope.store.side_tables.rows import Row, read_rows
 from traincope.timeline.collectives.elsewhere import Names
@@ -30,6 +39,50 @@ logger = logging.getLogger(__name__)
 MAIN = "main"
 COUNTED_STEPS = 2
 """Number of steps with counted FLOPs to keep. They stand for the other steps."""
+NEEDED_KINDS = (Kind.EVENT, Kind.FLOPS)
+NEEDED_PHASES = (Phase.CHECKPOINT_STALL, Phase.EVALUATION)
+
+
+def needed_compacted_records(directory: Path) -> NDArray[np.void]:
+    """Events that an agent still needs from segments that an earlier agent compacted, in order of start.
+
+    A restarted agent, or the page of a running job, reads them once. Every window needs a reading of the clocks and the
+    counted FLOPs. Counters and the job's time continue from the events and the evaluation and checkpoint phases. Empty
+    without pyarrow; what cannot be read is skipped.
+    """
+    paths: list[Path] = []
+    with suppress(PermissionError):
+        paths += [path for path in record_files(directory) if path.suffix == COMPACTED]
+    joined = np.concatenate([np.empty(0, dtype=RECORD_DTYPE), *_needed_parts(paths)])
+    in_time: NDArray[np.void] = joined[np.argsort(joined["start_ns"], kind="stable")]
+    return in_time
+
+
+def _needed_parts(paths: list[Path]) -> Iterator[NDArray[np.void]]:
+    has_clock = False
+    for path in paths:
+        try:
+            if not has_clock or holds(path, kinds=NEEDED_KINDS, phases=NEEDED_PHASES):
+                records = read_compacted(path).records
+                yield records[_needed(records)]
+                has_clock = True
+        except (RunDirectoryError, MissingDependencyError):
+            continue
+
+
+def _needed(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    kinds = records["kind"]
+    counted = records["step"][kinds == Kind.FLOPS]
+    logged = (kinds == Kind.SCALAR) & np.isin(records["step"], counted)
+    is_event = np.isin(kinds, (*NEEDED_KINDS, Kind.CLOCK)) | _marked(records)
+    needed: NDArray[np.bool_] = is_event | logged
+    return needed
+
+
+def _marked(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    on_host = np.isin(records["kind"], (Kind.PHASE, Kind.ACTION)) & (records["flags"] & Flag.DEVICE == 0)
+    marked: NDArray[np.bool_] = on_host & np.isin(records["phase"], NEEDED_PHASES)
+    return marked
 
 
 class RankTail:

@@ -6,12 +6,13 @@ It is opt-in (`trace_non_finite`), because it reads all of these values once mor
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from traincope.arrays import Floats
 from traincope.events import FIRST_JUMP, FIRST_NOT_FINITE, NO_STEP
 from traincope.record.compute.modules import first_tensor
 from traincope.record.compute.phases import Phases
@@ -19,13 +20,39 @@ from traincope.record.instrumentation.guard import guard
 from traincope.record.session.recorder import Recorder
 from traincope.record.state.host_copy import HostCopy, is_capturing
 from traincope.record.state.replicas import without_wrappers
-from traincope.record.state.usual_sizes import UsualSizes
 
 NOT_REQUESTED = "off: nothing to watch: trace_non_finite is not set"
 OUTPUT, OUTPUT_GRADIENT, GRADIENT = "output", "gradient of the output", "gradient"
 MAX_VALUES = 16_384
 """Most values that are looked at in a step. A bad value spreads, so it is in the first ones too, most likely."""
 MAX_UNDER_WAY = 64
+RECENT = 32
+"""Number of steps before, with whose largest size a value is compared."""
+MIN_STEPS = 16
+"""Fewest steps that show what is usual."""
+FACTOR = 8.0
+"""Multiple of the largest recent size from which on a value is far above it. It leaves out the tails of gradients."""
+
+
+class UsualSizes:
+    """Largest sizes of the same values in the latest steps."""
+
+    def __init__(self) -> None:
+        self._places: Sequence[tuple[str, str]] = ()
+        self._recent: deque[Floats] = deque(maxlen=RECENT)
+
+    def first_jump(self, places: Sequence[tuple[str, str]], sizes: Floats) -> tuple[int, float] | None:
+        """Return the position of a step's first value far above its usual size, and how many times that it is.
+
+        The sizes become those of the latest step. Steps with other values than the one before begin anew.
+        """
+        if places != self._places:
+            self._places = places
+            self._recent.clear()
+        usual = np.max(self._recent, axis=0) if len(self._recent) >= MIN_STEPS else np.zeros(len(sizes))
+        self._recent.append(sizes)
+        jumped = np.flatnonzero((usual > 0) & (sizes > FACTOR * usual))
+        return (int(jumped[0]), float(sizes[jumped[0]] / usual[jumped[0]])) if len(jumped) else None
 
 
 class NonFinite:

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from time import time_ns
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +26,36 @@ from traincope.tiles.storage import VERSION
 from traincope.timeline import Instances, Timeline, match_instances, open_run
 from traincope.units import count
 from traincope.viewer.library.analysis_cache import save_analysis
-from traincope.viewer.library.files import File, files
 
 QUIET_NS = 3600 * 10**9
 """A run without an end counts as finished when no file of it changed for this long."""
 KEPT_KINDS = (Kind.STEP, Kind.MEMORY, Kind.SCALAR, Kind.EVENT, Kind.FLOPS, Kind.GPU)
 """Kinds of records that pages read in addition to the tiles: a few per step."""
+
+
+class File(NamedTuple):
+    """A file of a directory."""
+
+    name: str
+    """Path relative to the directory."""
+    size: int
+    changed_ns: int
+
+
+def files(directory: Path) -> Iterator[File]:
+    """The files of a directory, unordered, without vanished ones. Raises OSError if one cannot be read."""
+    return _within(str(directory), skip=len(str(directory)) + 1)
+
+
+def _within(directory: str, *, skip: int) -> Iterator[File]:
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _within(entry.path, skip=skip)
+            elif entry.is_file():
+                with suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    yield File(name=entry.path[skip:], size=stat.st_size, changed_ns=stat.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

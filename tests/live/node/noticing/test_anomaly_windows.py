@@ -22,8 +22,13 @@ from tests.store.job.test_requests import as_if_it_ran
 from traincope.analysis import Fault, FaultKind
 from traincope.cli.commands.agent import INTERVAL_VARIABLE, SHARE_VARIABLE
 from traincope.events import BLOCK_STEPS
-from traincope.live.node.noticing.anomaly_windows import DRAWN_PER_WINDOW, FREE_WINDOWS, LATE_STEPS, AnomalyWindows
-from traincope.live.node.noticing.late_rank import MIN_STEPS
+from traincope.live.node.noticing.anomaly_windows import (
+    DRAWN_PER_WINDOW,
+    FREE_WINDOWS,
+    LATE_STEPS,
+    MIN_STEPS,
+    AnomalyWindows,
+)
 from traincope.live.window import Window
 from traincope.record.session import sampling
 from traincope.record.session.options import AGENT_VARIABLE

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from traincope.live.node.noticing.late_rank import MIN_STEPS, LateRank
+from traincope.live.node.noticing.anomaly_windows import MIN_STEPS, LateRank
 from traincope.store.side_tables.rows import Row
 
 

@@ -1,16 +1,61 @@
-"""All schedules by name, and the sizes that each supports."""
+"""All schedules by name, and the sizes that each supports; those with whole backwards are defined here."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from traincope.errors import UsageError
-from traincope.plan.pipeline.actions import Order
+from traincope.plan.pipeline.actions import BACKWARD, FORWARD, Action, Order
 from traincope.plan.pipeline.orders.dualpipev import dualpipev
-from traincope.plan.pipeline.orders.interleaved import interleaved
-from traincope.plan.pipeline.orders.one_stage import gpipe, naive, one_forward_one_backward
 from traincope.plan.pipeline.orders.shape import Shape, loop, vee
 from traincope.plan.pipeline.orders.zero_bubble import zb_1p, zb_v
+
+
+def interleaved(rank: int, shape: Shape) -> Order:
+    """Interleaved 1F1B: V stages per rank, and smaller pieces. M must be a multiple of P.
+
+    Narayanan et al. 2021, arXiv:2104.04473, section 2.2.2. Forwards take P microbatches through each of the rank's
+    stages before the next P begin. Backwards do the same from the last stage on. For each later rank, 2 more forwards
+    run ahead.
+    """
+    total = shape.chunks * shape.microbatches
+    ahead = min((shape.chunks - 1) * shape.ranks + 2 * (shape.ranks - 1 - rank), total)
+    forwards = [_nth(n, FORWARD, loop(rank, shape), ranks=shape.ranks) for n in range(total)]
+    backwards = [_nth(n, BACKWARD, loop(rank, shape)[::-1], ranks=shape.ranks) for n in range(total)]
+    steady = [action for pair in zip(forwards[ahead:], backwards, strict=False) for action in pair]
+    return (*forwards[:ahead], *steady, *backwards[total - ahead :])
+
+
+def _nth(n: int, kind: str, stages: tuple[int, ...], *, ranks: int) -> Action:
+    """The rank's n-th action of a kind, with its stages in this order."""
+    turn, member = divmod(n, ranks)
+    group, chunk = divmod(turn, len(stages))
+    return Action(kind, stages[chunk], group * ranks + member)
+
+
+def naive(rank: int, shape: Shape) -> Order:
+    """One microbatch at a time through all stages and back: model parallelism without a pipeline."""
+    return tuple(Action(kind, rank, m) for m in range(shape.microbatches) for kind in (FORWARD, BACKWARD))
+
+
+def gpipe(rank: int, shape: Shape) -> Order:
+    """All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965)."""
+    return tuple(Action(kind, rank, m) for kind in (FORWARD, BACKWARD) for m in range(shape.microbatches))
+
+
+def one_forward_one_backward(rank: int, shape: Shape) -> Order:
+    """Forwards until the first gradient can arrive, then one forward and one backward in turn.
+
+    PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503, section 2.2). A rank holds the activations of at most P -
+    rank microbatches.
+    """
+    ahead = min(shape.ranks - 1 - rank, shape.microbatches)
+    order = [Action(FORWARD, rank, m) for m in range(ahead)]
+    for m in range(shape.microbatches):
+        if m + ahead < shape.microbatches:
+            order.append(Action(FORWARD, rank, m + ahead))
+        order.append(Action(BACKWARD, rank, m))
+    return tuple(order)
 
 
 def _any_size(_: Shape) -> str | None:
