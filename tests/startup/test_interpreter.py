@@ -119,6 +119,27 @@ def test_the_parent_that_waits_for_a_child_notes_its_end(tmp_path: Path) -> None
     assert times == sorted(times)
 
 
+STOPS_ITS_LAUNCHER = """
+import os, signal, time
+if os.environ["RANK"] == "1":
+    print(os.getppid(), flush=True)
+    os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+def test_a_torchrun_that_a_signal_stops_notes_it(tmp_path: Path) -> None:
+    notes, script = tmp_path / "notes", tmp_path / "rank.py"
+    notes.touch()
+    script.write_text(STOPS_ITS_LAUNCHER)
+    launch = f"import runpy, sys; sys.argv[1:] = ['--nproc-per-node', '2', {str(script)!r}]"
+    ended = python(
+        f"{launch}; runpy.run_module('torch.distributed.run', run_name='__main__')", INTERPRETER, notes=notes
+    )
+    assert (ended.returncode, ended.stderr.rstrip().endswith("got signal: 15")) == (1, True)
+    assert [(end.pid, end.exit_code) for end in read_notes(notes).stops] == [(int(ended.stdout), -signal.SIGTERM)]
+
+
 def test_an_incomplete_note_is_ignored(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.write_text(

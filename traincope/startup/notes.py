@@ -40,6 +40,9 @@ class Note(StrEnum):
     CHILD = "child"
     """A child process ended; with process id, exit code, time and host (`ChildEnd`)."""
 
+    STOPPED = "stopped"
+    """A signal stopped a torchrun; as a note of a child's end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnd:
@@ -77,6 +80,8 @@ class Notes:
     """Run directories of scripts that call `traincope.run()`."""
     ends: tuple[ChildEnd, ...]
     """Ends of children, in the order in which their parents saw them."""
+    stops: tuple[ChildEnd, ...] = ()
+    """Ends of launchers that a signal stopped, by themselves."""
     started: tuple[StartedRank, ...] = ()
     """Ranks of launchers, in the order in which they started."""
     are_lost: bool = False
@@ -107,7 +112,8 @@ def read_notes(path: Path) -> Notes:
         counts=Counter(kind for kind, _ in notes),
         without_traincope=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.NO_TRAINCOPE)),
         own_runs=tuple(dict.fromkeys(what for kind, what in notes if kind is Note.OWN_RUN)),
-        ends=tuple(end for kind, what in notes if kind is Note.CHILD and (end := _child_end(what)) is not None),
+        ends=tuple(_ends(notes, Note.CHILD)),
+        stops=tuple(_ends(notes, Note.STOPPED)),
         started=tuple(_started(notes)),
         are_lost=are_lost,
     )
@@ -121,6 +127,10 @@ def _started(notes: Sequence[tuple[Note, str]]) -> Iterator[StartedRank]:
             pid, rank, began_wall_ns = numbers
             joins = f"{pid} {host.name} {host.boot_id}".strip() in joining
             yield StartedRank(pid=pid, rank=rank, began_wall_ns=began_wall_ns, host=host, joins=joins)
+
+
+def _ends(notes: Sequence[tuple[Note, str]], of_kind: Note) -> Iterator[ChildEnd]:
+    return (end for kind, what in notes if kind is of_kind and (end := _child_end(what)) is not None)
 
 
 def _child_end(what: str) -> ChildEnd | None:

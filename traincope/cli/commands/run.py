@@ -218,7 +218,9 @@ def _note_exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns:
 
 
 def _exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int) -> Iterator[LauncherNote]:
-    """Ends of ranks; and the command's end if a signal stopped it, or if a shell passed on a rank's exit code."""
+    """Ends of ranks; and the command's end if a signal stopped it or a torchrun in it, or if a shell passed on a rank's
+    exit code.
+    """
     now = time.time_ns()
     command_end = ChildEnd(pid=ended.pid, exit_code=ended.exit_code, at_wall_ns=now, host=this_host())
     ends, started = (*process_notes.ends, command_end), process_notes.started
@@ -226,6 +228,8 @@ def _exits(run: Path, *, ended: Ended, process_notes: Notes, since_wall_ns: int)
     yield from exits
     if ended.stop_signal is not None and ended.exit_code:
         yield end_of_all(run, exit_code=-ended.stop_signal, at_wall_ns=now)
+    elif process_notes.stops and ended.exit_code:
+        yield end_of_all(run, exit_code=process_notes.stops[0].exit_code, at_wall_ns=process_notes.stops[0].at_wall_ns)
     elif ended.exit_code >= 0 and has_silent_rank(run, noted=exits, since_wall_ns=since_wall_ns):
         yield end_of_all(run, exit_code=ended.exit_code, at_wall_ns=now)
 

@@ -44,6 +44,7 @@ def _watch_children() -> None:
         ended = original(pid, options)
         if ended[0]:
             _note_end(*ended)
+            _note_stop_at_exit()
         return ended
 
     _copy_metadata(waitpid, original)
@@ -73,6 +74,30 @@ def _this_host() -> str:
             return os.uname().nodename + " " + file.read().strip()
     except OSError:
         return os.uname().nodename
+
+
+_noting_stops: "list[int]" = []
+"""Process id of a process that notes its own stop. A forked child is another process."""
+
+
+def _note_stop_at_exit() -> None:
+    """Note the signal that stops a torchrun: an exception that ends it after its ranks. They get the signal one by one,
+    and the one that dies first looks like the cause of the others' ends.
+
+    An exit function replaces nothing. Only a process that has waited for a child needs one.
+    """
+    if _noting_stops != [os.getpid()]:
+        import atexit
+
+        _noting_stops[:] = [os.getpid()]
+        atexit.register(_note_stop)
+
+
+def _note_stop() -> None:
+    error = getattr(sys, "last_value", None)
+    number = getattr(error, "sigval", None)
+    if type(error).__name__ == "SignalException" and isinstance(number, int) and _noting_stops == [os.getpid()]:
+        _note("stopped", f"{os.getpid()} {-number} {time.time_ns()} {_this_host()}")
 
 
 ABOVE_VARIABLE = "TRAINCOPE_ABOVE"
