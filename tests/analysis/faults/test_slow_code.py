@@ -21,7 +21,7 @@ from traincope.store.layout import stack_samples_file
 from traincope.timeline import build_timeline
 
 MS = 1_000_000
-SLEEP, MULTIPLY, REDUCE, FIRST, SECOND = 0, 1, 2, 3, 4
+SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD = 0, 1, 2, 3, 4, 5
 SITES = [
     ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
     ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
@@ -31,8 +31,9 @@ SITES = [
     ["/job/train.py", 62, "histograms", "", ""],
     ["/job/train.py", 51, "main", "", ""],
     ["/lib/site-packages/torch/utils/_contextlib.py", 124, "context_decorator.<locals>.decorate_context", "", ""],
+    ["/job/train.py", 52, "main", "", "Tensor.backward"],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6]]
+STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [8]]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
@@ -164,6 +165,14 @@ def test_the_line_within_a_term_is_that_of_most_samples(tmp_path: Path) -> None:
     assert line_within(sleeping, "forward", (3, 4)) == SLEEPING
     assert line_within(sleeping, "gc", (3, 4)) is None
     assert line_within(sleeping, "forward", (40,)) is None
+
+
+def test_a_call_with_a_term_of_its_own_is_no_line_of_unattributed_time(tmp_path: Path) -> None:
+    """Of the 40 ms after the forward, two of three samples show a backward at their begin, as before its phase."""
+    rank = sampled(tmp_path, 0, lambda ms: MULTIPLY if ms < 65 else BACKWARD if ms < 85 else FIRST, steps=10)
+    line = line_within(rank, UNATTRIBUTED, (3, 4))
+    assert line is not None
+    assert (line.site, line.called) == ("train.py:61", "sorted")
 
 
 def test_too_few_samples_name_nothing(tmp_path: Path) -> None:

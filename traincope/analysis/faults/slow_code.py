@@ -45,6 +45,10 @@ OF_THE_CALL = 0.5
 """Smallest share of the largest difference that a call inside it must have, to be named in its place."""
 OF_THE_LOOP = 0.9
 """Share of a rank's time in all other terms above which a call contains the training itself, and names no place."""
+RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapped_call_impl", "_call_impl"})
+"""Functions whose time has terms of its own. A sample stands also for the pause before it, so one at their begin or end
+may count as unattributed.
+"""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
 LOCAL = "<locals>."
@@ -162,7 +166,8 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
     for each in found:
         for lines_of, sums in ((_line, times), (_calls, calls)):
             for line, ns in _times_ns(each, numbers, lines_of).items():
-                sums[line] += float(ns.sum())
+                if line.term != UNATTRIBUTED or line.called.rpartition(".")[2] not in RECORDED_CALLS:
+                    sums[line] += float(ns.sum())
     elsewhere_ns = sum(total_ns for line, total_ns in times.items() if line.term != term)
     in_other_terms: dict[Line, float] = defaultdict(float)
     for line, total_ns in calls.items():

@@ -145,15 +145,11 @@ def late_cause(straggler: Straggler, evidence: Evidence) -> LateCause:
     return LateCause(evidence="; ".join(filter(None, (found.evidence, shown))), advice=found.advice)
 
 
-RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapped_call_impl", "_call_impl"})
-"""Functions whose time has terms of its own. A sample at their border may count as unattributed."""
-
-
 def stood_at(timeline: Timeline, rank: int, term: str, steps: Sequence[int]) -> str:
     """Call, line and function in which a rank's samples of these steps stand within a term; empty without them."""
     records = next((each for each in timeline.run.ranks if each.rank == rank), None)
     line = None if records is None else line_within(records, term, steps)
-    if line is None or (term == UNATTRIBUTED and line.called.rpartition(".")[2] in RECORDED_CALLS):
+    if line is None:
         return ""
     return f"{f'{line.called} at ' if line.called else ''}{line.site} ({line.function})"
 
