@@ -180,7 +180,7 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
         and total_ns >= max(needed_ns, 1.0)
         and (line in times or in_other_terms[replace(line, module="")] <= OF_THE_LOOP * elsewhere_ns)
     ]
-    return min(most, key=lambda each: each[0])[1] if most else None
+    return min(most, key=lambda each: (each[0], each[1] not in times))[1] if most else None
 
 
 def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
