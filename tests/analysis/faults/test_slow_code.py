@@ -21,7 +21,7 @@ from traincope.store.layout import stack_samples_file
 from traincope.timeline import build_timeline
 
 MS = 1_000_000
-SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD = 0, 1, 2, 3, 4, 5
+SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS = 0, 1, 2, 3, 4, 5, (6, 7, 8)
 SITES = [
     ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
     ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
@@ -32,8 +32,9 @@ SITES = [
     ["/job/train.py", 51, "main", "", ""],
     ["/lib/site-packages/torch/utils/_contextlib.py", 124, "context_decorator.<locals>.decorate_context", "", ""],
     ["/job/train.py", 52, "main", "", "Tensor.backward"],
+    *[["/job/train.py", 70, "record", f"layers.{layer}", "Tensor.quantile"] for layer in range(3)],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [8]]
+STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [8], *[[9 + layer, 3] for layer in range(3)]]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
@@ -173,6 +174,22 @@ def test_a_call_with_a_term_of_its_own_is_no_line_of_unattributed_time(tmp_path:
     line = line_within(rank, UNATTRIBUTED, (3, 4))
     assert line is not None
     assert (line.site, line.called) == ("train.py:61", "sorted")
+
+
+def test_a_line_in_many_modules_is_one_piece_of_work(tmp_path: Path) -> None:
+    """A hook of three layers takes 10 ms in each, and so 30 ms a step. With two thirds in one layer, that is named."""
+    alike, mostly = [HOOKS, (HOOKS[0], HOOKS[0], HOOKS[1])]
+    for number, (stacks, module, ns) in enumerate([(alike, "", 30 * MS), (mostly, "layers.0", 20 * MS)]):
+        plain = sampled(tmp_path / f"{number}-0", 0, lambda _: MULTIPLY, steps=10, stalled_ms=30)
+        hooked = sampled(
+            tmp_path / f"{number}-1",
+            1,
+            lambda ms, stacks=stacks: stacks[ms // 10] if ms < 30 else MULTIPLY,
+            steps=10,
+        )
+        line = Line(site="train.py:70", function="record", called="Tensor.quantile", module=module, term="forward")
+        (window,) = windows(plain, hooked)
+        assert (window.slow[0].line, window.slow[0].ns) == (line, ns)
 
 
 def test_too_few_samples_name_nothing(tmp_path: Path) -> None:

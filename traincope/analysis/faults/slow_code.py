@@ -160,14 +160,7 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
     innermost one, or call, with most of their time. None without such samples, or if all that the rank does is in it.
     """
     numbers = np.array(sorted(steps), dtype=np.int64)
-    found = [_Sampled(rank, samples) for samples in rank.stack_samples()]
-    times: dict[Line, float] = defaultdict(float)
-    calls: dict[Line, float] = defaultdict(float)
-    for each in found:
-        for lines_of, sums in ((_line, times), (_calls, calls)):
-            for line, ns in _times_ns(each, numbers, lines_of).items():
-                if line.term != UNATTRIBUTED or line.called.rpartition(".")[2] not in RECORDED_CALLS:
-                    sums[line] += float(ns.sum())
+    times, calls = _summed(rank, numbers, _line), _summed(rank, numbers, _calls)
     elsewhere_ns = sum(total_ns for line, total_ns in times.items() if line.term != term)
     in_other_terms: dict[Line, float] = defaultdict(float)
     for line, total_ns in calls.items():
@@ -181,6 +174,18 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
         and (line in times or in_other_terms[replace(line, module="")] <= OF_THE_LOOP * elsewhere_ns)
     ]
     return min(most, key=lambda each: (each[0], each[1] not in times))[1] if most else None
+
+
+def _summed(
+    rank: RankRecords, steps: Ints, lines_of: Callable[[Sequence[Site]], Collection[_Named]]
+) -> Mapping[Line, float]:
+    """Time in ns of each line in all samples of a rank, without recorded calls in no term of theirs."""
+    times: dict[Line, Floats] = defaultdict(lambda: np.zeros(len(steps)))
+    for samples in rank.stack_samples():
+        for line, ns in _times_ns(_Sampled(rank, samples), steps, lines_of).items():
+            if line.term != UNATTRIBUTED or line.called.rpartition(".")[2] not in RECORDED_CALLS:
+                times[line] = times[line] + ns
+    return {line: float(ns.sum()) for line, ns in _over_modules({rank.rank: times})[rank.rank].items()}
 
 
 def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
@@ -218,15 +223,32 @@ def _total_ns(sampled: _Sampled, steps: Ints) -> float:
 
 def _slow(group: Sequence[_Sampled], steps: Ints, *, at_least_ns: float) -> list[SlowCode]:
     """The lines of peers that differ. Work that is spread over many short lines shows in the innermost call of it."""
-    times = {each.rank.rank: _times_ns(each, steps, _line) for each in group}
+    times = _over_modules({each.rank.rank: _times_ns(each, steps, _line) for each in group})
     lines = list(_differences(times, at_least_ns=at_least_ns))
     if lines:
         return lines
-    times = {each.rank.rank: _times_ns(each, steps, _calls) for each in group}
+    times = _over_modules({each.rank.rank: _times_ns(each, steps, _calls) for each in group})
     calls = list(_differences(times, at_least_ns=at_least_ns))
     most_ns = max((call.ns - call.peers_ns for call in calls), default=0)
     whole = [call for call in calls if call.ns - call.peers_ns >= OF_THE_CALL * most_ns]
     return [min(whole, key=lambda call: call.ns)] if whole else []
+
+
+def _over_modules(times: Mapping[int, Mapping[Line, Floats]]) -> Mapping[int, Mapping[Line, Floats]]:
+    """Add up the times of each line over the model's modules, unless one module has most of them: a hook of all layers
+    is one piece of work.
+    """
+    totals: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for of_rank in times.values():
+        for line, ns in of_rank.items():
+            totals[replace(line, module="")][line.module] += float(ns.sum())
+    spread = {line for line, of in totals.items() if max(of.values()) < OF_THE_CALL * sum(of.values())}
+    summed: dict[int, dict[Line, Floats]] = {rank: {} for rank in times}
+    for rank, of_rank in times.items():
+        for line, ns in of_rank.items():
+            place = whole if (whole := replace(line, module="")) in spread else line
+            summed[rank][place] = summed[rank][place] + ns if place in summed[rank] else ns
+    return summed
 
 
 def _differences(times: Mapping[int, Mapping[Line, Floats]], *, at_least_ns: float) -> Iterator[SlowCode]:
