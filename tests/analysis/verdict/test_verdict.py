@@ -478,6 +478,29 @@ def test_a_cause_that_messages_show_comes_before_a_gain_of_unknown_confidence() 
     assert [str(each.kind) for each in ordered(found)] == ["gc", "hot_expert", "exposed_transfer", "unattributed"]
 
 
+@pytest.mark.parametrize(
+    ("saved", "kinds"),
+    [
+        (0.14, ["checkpoint_stall", "unattributed", "data_bound"]),
+        (0.04, ["unattributed", "data_bound", "checkpoint_stall"]),
+    ],
+)
+def test_own_code_comes_after_gains_that_are_no_bounds(saved: float, kinds: list[str]) -> None:
+    """It takes 80 % of the steps, which may be what they are for; a save is not, if it takes 5 % at least."""
+    rows = [
+        (FindingKind.UNATTRIBUTED, 0.8, True),
+        (FindingKind.DATA_BOUND, 0.1, True),
+        (FindingKind.CHECKPOINT_STALL, saved, False),
+    ]
+    found = [
+        Finding(
+            kind=kind, confidence="medium", evidence="", advice="", estimated_gain_ratio=gain, gain_at_most=is_bound
+        )
+        for kind, gain, is_bound in rows
+    ]
+    assert [str(each.kind) for each in ordered(found)] == kinds
+
+
 def test_findings_are_ordered_by_fault_then_gain_times_confidence() -> None:
     """0.3 x 0.5 is less than 0.2 x 1; a gain of unknown confidence weighs nothing, but comes before no gain."""
     rows = [

@@ -162,15 +162,27 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     A debugging tool that is always on comes before all losses. A cause that messages show, without a gain, comes before
     a gain of which the confidence is unknown. A gain of which only a bound is known counts half. Findings that compare
-    equal keep their order. What a host lacks makes all losses longer: it comes after those with a cause of their own,
-    unless they are much smaller, and before those that the lack itself may make.
+    equal keep their order. Time in the training's own code may be what it has to do: it comes after gains that are no
+    bounds. What a host lacks makes all losses longer: it comes after those with a cause of their own, unless they are
+    much smaller, and before those that the lack itself may make.
     """
     found = list(findings)
     placed = sorted((finding for finding in found if finding.kind is not FindingKind.HOST_SHORTAGE), key=_place)
+    of_own_code = [each for each in placed if each.kind is FindingKind.UNATTRIBUTED and each.gain_at_most]
+    for each in of_own_code:
+        after = max((at for at, other in enumerate(placed) if _is_sure(other)), default=-1)
+        if placed.index(each) < after:
+            placed.insert(after, placed.pop(placed.index(each)))
     for short in (finding for finding in found if finding.kind is FindingKind.HOST_SHORTAGE):
         place = next((place for place, other in enumerate(placed) if _comes_after(other, short)), len(placed))
         placed.insert(place, short)
     return tuple(placed)
+
+
+def _is_sure(finding: Finding) -> bool:
+    """Return whether a gain that is worth it is known, and no bound."""
+    gain = finding.estimated_gain_ratio
+    return gain is not None and gain >= MIN_SHARE and not finding.gain_at_most and finding.confidence in WEIGHTS
 
 
 def _comes_after(other: Finding, short: Finding) -> bool:
