@@ -171,9 +171,10 @@ def test_the_line_within_a_term_is_that_of_most_samples(tmp_path: Path) -> None:
 def test_a_call_with_a_term_of_its_own_is_no_line_of_unattributed_time(tmp_path: Path) -> None:
     """Of the 40 ms after the forward, two of three samples show a backward at their begin, as before its phase."""
     rank = sampled(tmp_path / "0", 0, lambda ms: MULTIPLY if ms < 65 else BACKWARD if ms < 85 else FIRST, steps=10)
-    line = line_within(rank, UNATTRIBUTED, (3, 4))
+    line = line_within(rank, UNATTRIBUTED, (3, 4, 5))
     assert line is not None
     assert (line.site, line.called) == ("train.py:61", "sorted")
+    assert line_within(rank, UNATTRIBUTED, (3, 4)) is None  # four samples are too few
 
 
 def test_a_line_in_many_modules_is_one_piece_of_work(tmp_path: Path) -> None:

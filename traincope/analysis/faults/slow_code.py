@@ -49,6 +49,8 @@ RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapp
 """Functions whose time has terms of its own. A sample stands also for the pause before it, so one at their begin or end
 may count as unattributed.
 """
+ENOUGH_SAMPLES = 5
+"""Fewest mean pauses of samples in unattributed time that name a line of it: what probes leave out is of many kinds."""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
 LOCAL = "<locals>."
@@ -158,6 +160,7 @@ def sampled_steps(rank: RankRecords) -> set[int]:
 def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | None:
     """Return the line of the training's code in which a rank's samples of these steps stand within a ledger term: the
     innermost one, or call, with most of their time. None without such samples, or if all that the rank does is in it.
+    Unattributed time needs `ENOUGH_SAMPLES`.
     """
     numbers = np.array(sorted(steps), dtype=np.int64)
     times, calls = _summed(rank, numbers, _line), _summed(rank, numbers, _calls)
@@ -165,12 +168,15 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
     in_other_terms: dict[Line, float] = defaultdict(float)
     for line, total_ns in calls.items():
         in_other_terms[replace(line, term=term, module="")] += total_ns if line.term != term else 0.0
-    needed_ns = OF_THE_CALL * sum(total_ns for line, total_ns in times.items() if line.term == term)
+    within_ns = sum(total_ns for line, total_ns in times.items() if line.term == term)
+    pause_ns = max((samples.interval_ns for samples in rank.stack_samples()), default=0)
+    if term == UNATTRIBUTED and within_ns < ENOUGH_SAMPLES * pause_ns:
+        return None
     most = [
         (total_ns, line)
         for line, total_ns in {**calls, **times}.items()
         if line.term == term
-        and total_ns >= max(needed_ns, 1.0)
+        and total_ns >= max(OF_THE_CALL * within_ns, 1.0)
         and (line in times or in_other_terms[replace(line, module="")] <= OF_THE_LOOP * elsewhere_ns)
     ]
     return min(most, key=lambda each: (each[0], each[1] not in times))[1] if most else None
