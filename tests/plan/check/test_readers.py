@@ -15,6 +15,7 @@ from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import ULYSSES, Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
+from traincope.plan.model.transformer import Latent
 
 SHAPES = "--bf16 --num-layers 2 --hidden-size 4096 --num-attention-heads 32 --seq-length 128 --vocab-size 50257"
 
@@ -221,7 +222,6 @@ def test_a_shared_expert_is_counted() -> None:
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
-        ("--multi-latent-attention", "the model has multi-latent attention, of which no formula is known here"),
         ("--window-size 128,0", "the model has attention in windows"),
         ("--hybrid-override-pattern M-M*-", "the model has layers of several kinds"),
         ("--mtp-num-layers 1", "the model has multi-token prediction"),
@@ -515,6 +515,76 @@ def test_megatron_deepspeed_gives_zeros_stage_and_ulysses() -> None:
     assert layout is not None
     assert (layout.zero, layout.cp, layout.cp_method, layout.dp) == (3, 2, ULYSSES, 2)
     assert megatron("--deepspeed-activation-checkpointing").recompute is Recompute.FULL
+
+
+def test_megatrons_latent_attention_is_read_with_its_defaults() -> None:
+    shape = megatron("--multi-latent-attention --q-lora-rank 1536 --v-head-dim 96").shape
+    assert shape is not None
+    assert shape.latent == Latent(kv_rank=512, rope=64, value_dim=96, q_rank=1536)
+    assert shape.query_width == shape.heads * (128 + 64)
+
+
+TODAY = """
+def llama3_405b() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("405B", attn_backend="flex"),
+        model_converters=ModelConvertersContainer.Config(converters=[Float8LinearConverter.Config(emulate=True)]),
+        optimizer=OptimizersContainer.Config(lr=8e-5),
+        training=TrainingConfig(local_batch_size=2, seq_len=8192),
+        parallelism=ParallelismConfig(tensor_parallel_degree=8, enable_sequence_parallel=False),
+        compile=CompileConfig(enable=True),
+    )
+"""
+
+
+def today(*changes: tuple[str, str]) -> TrainingPlan:
+    text = TODAY
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    tables = python_tables("registry.py", text, name=None)
+    assert tables is not None
+    return read_torchtitan("registry.py", tables, shape=None, gpus=64)
+
+
+CONVERTED = "converters=[Float8LinearConverter.Config(emulate=True)]"
+
+
+def test_the_registry_of_torchtitan_names_the_model() -> None:
+    plan = today((CONVERTED, ""))
+    assert plan.shape == replace(PRESETS["llama3-405b"], sequence=8192)
+    assert plan.unmodelled == ()
+    assert plan.layout is not None
+    assert not plan.layout.sequence_parallel
+    assert today(('"405B"', '"debugmodel"')).shape is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("8e-5", "8e-5", "converters of the model: Float8LinearConverter"),
+        (CONVERTED, "converters=[LoRAConverter.Config(rank=8)]", "converters of the model: LoRAConverter"),
+        (CONVERTED, "converters=made()", "converters of the model: made"),
+        ('attn_backend="flex"', "quantization=[MXFP8.Config()]", "converters of the model: MXFP8"),
+        ("OptimizersContainer", "OptimizersInBackwardContainer", "the optimizer OptimizersInBackwardContainer.Config"),
+        ("compile=CompileConfig", "lora=LoRAConfig", "the table lora"),
+        ("tensor_parallel_degree=8", "sharding_plan_degree=8", "parallelism.sharding_plan_degree"),
+    ],
+)
+def test_what_todays_torchtitan_changes_is_not_judged_by_formula(old: str, new: str, what: str) -> None:
+    assert what in today((old, new)).unmodelled
+
+
+def test_converters_that_are_set_later_are_refused() -> None:
+    text = TODAY.replace("return Trainer", "c = Trainer") + "    c.model_converters = more()\n    return c\n"
+    with pytest.raises(UsageError, match="llama3_405b computes model_converters"):
+        python_tables("r.py", text, name=None)
+
+
+def test_tables_of_torchtitan_that_are_not_known_are_named() -> None:
+    assert titan({}, lora={"rank": 8}, metrics={}).unmodelled == ("the table lora",)
+    assert titan({"new_degree": 2}).unmodelled == ("parallelism.new_degree",)
+    assert titan({}, fault_tolerance={"enable": True}).unmodelled == ("replicas that may fail (fault_tolerance)",)
 
 
 def test_a_model_and_an_older_number_of_microbatches_are_read() -> None:

@@ -8,7 +8,7 @@ from traincope.plan.layout.activations import ActivationPolicy, block_bytes, sta
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.memory import max_held
 from traincope.plan.model.flops import Recompute
-from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.model.transformer import Experts, Latent, Transformer
 from traincope.plan.pipeline.actions import Action
 from traincope.plan.pipeline.orders import Shape, orders
 
@@ -82,6 +82,21 @@ def test_a_modern_block_by_hand() -> None:
     policy = ActivationPolicy(flash=True, dropout=False, dtype="fp32")
     assert block_bytes(shape, layout=Layout(micro_batch=B), policy=policy) == 4 * B * S * 536
     assert block_bytes(shape, layout=Layout(micro_batch=B, cp=2), policy=policy) == 4 * B * S * 536 // 2
+
+
+def test_a_latent_attentions_block_by_hand() -> None:
+    """A token keeps 4 x 64 numbers of the stream and 2 x (12 + 16) around the norms of its narrow vectors, which
+    sequence parallelism splits, and 2 x 96 of queries and keys, 2 x 80 of values and their mix, and 2 x 40 of the
+    feed-forward, which tp splits.
+    """
+    latent = Latent(kv_rank=16, rope=8, value_dim=20, q_rank=12)
+    shape = Transformer(layers=1, hidden=64, heads=4, head_dim=24, ffn=40, vocabulary=8, sequence=S, latent=latent)
+    policy = ActivationPolicy(flash=True, dropout=False)
+    stream, heads = 4 * 64 + 2 * 28, 2 * 96 + 2 * 80 + 2 * 40
+    assert block_bytes(shape, layout=Layout(), policy=policy) == 2 * S * (stream + heads)
+    assert block_bytes(shape, layout=Layout(tp=2), policy=policy) == 2 * S * (stream + heads) // 2
+    kept = block_bytes(shape, layout=Layout(tp=2, sequence_parallel=False), policy=policy)
+    assert kept == 2 * S * (stream + heads // 2)
 
 
 def test_without_dropout_softmax_keeps_one_number_per_score() -> None:

@@ -3,6 +3,8 @@
 The literals of the recorded trainings are those of tests/distributed/recorded/test_axes.py.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from traincope.errors import UsageError
@@ -10,7 +12,7 @@ from traincope.plan.layout.communication import Traffic, Volume, host_copies, vo
 from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
-from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.model.transformer import Experts, Latent, Transformer
 
 B, L, H, HEADS, KV_HEADS, D, F, S, V = 16, 4, 32, 4, 2, 8, 80, 16, 260
 FLOAT = 4
@@ -222,6 +224,33 @@ def test_with_tensor_parallelism_the_tokens_of_experts_are_gathered() -> None:
     assert rows["ep", "all_to_all", "tokens"] == (2 * 4, 2 * 4 * 2 * STREAM // 2)
     with pytest.raises(UsageError, match="experts with tp need sequence parallelism"):
         sent(Layout(tp=2, sequence_parallel=False), shape=EXPERTS)
+
+
+NARROW = Latent(kv_rank=10, rope=2, value_dim=6, q_rank=5)
+
+
+def test_a_latent_attention_gathers_its_narrow_vectors() -> None:
+    """Of 32 numbers of a token, 5 + 10 + 2 enter each attention, in both passes. Their gradients are summed over tp,
+    and those of 32 x 17 weights in each block.
+    """
+    shape = replace(ENGINE, latent=NARROW)
+    rows, narrow = sent(Layout(tp=2, micro_batch=B), shape=shape), STREAM * 17 // 32
+    each = (4 * L + 2, (3 * L + 2) * STREAM + L * narrow)
+    assert rows["tp", "all_gather", "activations"] == rows["tp", "reduce_scatter", "activations"] == each
+    assert rows["tp", "all_gather", "inputs again"] == (2 * L + 1, (L + 1) * STREAM + L * narrow)
+    assert rows["tp", "all_reduce", "gradients of whole weights"] == (1, L * H * 17 * FLOAT)
+    assert sent(Layout(tp=2, sequence_parallel=False, micro_batch=B), shape=shape) == {
+        ("tp", "all_reduce", "activations"): each
+    }
+
+
+def test_context_parallelism_sends_the_keys_and_values_of_a_latent_attention() -> None:
+    """4 heads of 8 for queries and keys, of 6 for values."""
+    shape = replace(ENGINE, latent=NARROW)
+    ring = sent(Layout(cp=2, micro_batch=B), shape=shape)["cp", "send", "keys, values"]
+    assert ring[1] == L * B * S // 2 * (32 + 24) * (2 + 2) * FLOAT
+    heads = sent(Layout(cp=2, cp_method="ulysses", micro_batch=B), shape=shape)["cp", "all_to_all", "heads"]
+    assert heads[1] == L * B * S // 2 * 2 * (32 + 32 + 24 + 24) * FLOAT
 
 
 def test_wire_bytes_are_those_of_a_ring() -> None:

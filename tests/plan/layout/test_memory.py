@@ -11,7 +11,7 @@ from traincope.plan.layout.activations import ActivationPolicy, logits_bytes, sc
 from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.layout.memory import Elements, elements, max_held, memory, off_device, states
 from traincope.plan.model.precision import Precision, States, model_states
-from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.model.transformer import Experts, Latent, Transformer
 from traincope.plan.pipeline.orders import SCHEDULES, orders
 
 
@@ -53,6 +53,18 @@ def test_stages_share_blocks_and_a_tied_embedding_lies_at_both_ends() -> None:
         Elements(common=(3 * 768 + 80) // 2, experts=0),
         Elements(common=(2 * 768 + 80) // 2, experts=0),
     ]
+
+
+def test_ranks_of_tp_hold_whole_what_makes_narrow_vectors() -> None:
+    """Hidden 8, two heads of 6 (2 of them shared positions) and values of 5, from vectors of 3 and 4.
+
+    Whole: 8 x (3 + 4 + 2) = 72. Split: queries 3 x 12, keys and values 4 x (8 + 10), output 10 x 8, feed-forward 512.
+    """
+    latent = Latent(kv_rank=4, rope=2, value_dim=5, q_rank=3)
+    shape = Transformer(layers=5, hidden=8, heads=2, head_dim=6, vocabulary=10, sequence=4, latent=latent)
+    split = 36 + 72 + 80 + 512
+    assert shape.parameters == 5 * (72 + split) + 80
+    assert elements(shape, layout=Layout(tp=2), rank=0).common == 5 * 72 + (5 * split + 80) // 2
 
 
 def test_a_v_of_stages_has_both_ends_on_one_rank() -> None:

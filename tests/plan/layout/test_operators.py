@@ -1,5 +1,7 @@
 """Operators of a block: their FLOPs sum to the model's, and their bytes and times are those on paper."""
 
+from dataclasses import replace
+
 import pytest
 
 from traincope.plan.layout.activations import ActivationPolicy
@@ -10,7 +12,7 @@ from traincope.plan.layout.operators import Kind, Operator, operators, work
 from traincope.plan.model.flops import TRAINING, Recompute, executed_flops, step_flops
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.sources import PRESETS
-from traincope.plan.model.transformer import Transformer
+from traincope.plan.model.transformer import Latent, Transformer
 
 SMALL = Transformer(layers=2, hidden=64, heads=4, vocabulary=100, sequence=32)
 FLASH = ActivationPolicy(flash=True, dropout=False)
@@ -43,6 +45,52 @@ def test_all_operators_do_the_models_forward(name: str, layout: Layout, policy: 
     done = sum(each.count * each.flops for each in of(shape, layout, policy).values())
     whole = step_flops(shape, batch=layout.micro_batch, causal_half=policy.flash).model / TRAINING
     assert done * layout.tp * layout.cp == pytest.approx(whole, rel=1e-12)
+
+
+LATENT = Transformer(
+    layers=2,
+    hidden=64,
+    heads=4,
+    head_dim=24,
+    vocabulary=100,
+    sequence=32,
+    latent=Latent(kv_rank=16, rope=8, value_dim=20, q_rank=12),
+)
+"""Queries and keys are 4 x 24 = 96 wide, values 4 x 20 = 80, and all heads share 8 of the keys."""
+
+
+@pytest.mark.parametrize("policy", [FLASH, SCORES], ids=["flash", "scores"])
+@pytest.mark.parametrize("q_rank", [12, None])
+def test_a_latent_attention_does_the_models_forward(q_rank: int | None, policy: ActivationPolicy) -> None:
+    shape = replace(LATENT, latent=Latent(kv_rank=16, rope=8, value_dim=20, q_rank=q_rank))
+    for layout in (Layout(), Layout(tp=4, micro_batch=2), Layout(tp=2, cp=2)):
+        done = sum(each.count * each.flops for each in of(shape, layout, policy).values())
+        whole = step_flops(shape, batch=layout.micro_batch, causal_half=policy.flash).model / TRAINING
+        assert done * layout.tp * layout.cp == pytest.approx(whole, rel=1e-12)
+
+
+def test_a_latent_attention_makes_queries_keys_and_values_from_narrow_vectors() -> None:
+    """32 tokens on 2 ranks of tp, which make the narrow vectors of 16 each. Keys without 4 x 8 and values: 64 + 80."""
+    parts = of(LATENT, Layout(tp=2))
+    assert parts["latent queries"].flops == 2 * 16 * 64 * 12
+    assert parts["queries"].flops == 2 * 32 * 12 * 48
+    assert parts["latent keys, values"].flops == 2 * 16 * 64 * (16 + 8)
+    assert parts["keys, values"].flops == 2 * 32 * 16 * (64 + 80) / 2
+    assert parts["attention"].flops == 2 * 32 * 32 * (96 + 80) / 2 / 2
+    assert parts["attention"].moved_bytes == 2 * 32 * (96 + 80 + 96 + 80) / 2
+    assert parts["attention output"].flops == 2 * 32 * 40 * 64
+    whole = of(LATENT, Layout(tp=2, sequence_parallel=False))
+    assert whole["latent queries"].flops == 2 * 32 * 64 * 12
+
+
+def test_windows_cut_the_flops_of_fused_attention_only() -> None:
+    """One block of 32 x 32, one with windows of 8, which leave 24 x 24 out of it."""
+    windows = replace(SMALL, windows=(None, 8))
+    parts = of(windows, Layout())
+    assert parts["attention"].flops == 4 * 32 * 32 * 64 / 2
+    assert parts["attention, windows of 8"].flops == 4 * (32 * 32 - 24 * 24) * 64 / 2
+    assert (parts["attention"].count, parts["attention, windows of 8"].count) == (1, 1)
+    assert of(windows, Layout(), SCORES) == of(SMALL, Layout(), SCORES)
 
 
 def test_a_product_reads_both_operands_and_writes_its_result() -> None:

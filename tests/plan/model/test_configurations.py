@@ -297,6 +297,7 @@ PUBLISHED: dict[str, tuple[float, dict[str, Any]]] = {
             "intermediate_size": None,
             "max_position_embeddings": 2048,
             "window_size": 256,
+            "attention_types": [[["global", "local"], 6]],
             "vocab_size": 50_257,
         },
     ),
@@ -582,12 +583,58 @@ def test_experts_are_where_the_configuration_says() -> None:
     assert [shape.num_routed(range(block, block + 1)) for block in range(8)] == [0, 1, 0, 1, 0, 1, 0, 0]
 
 
-def test_windows_shorter_than_the_sequence_are_refused_with_the_remedies() -> None:
+@pytest.mark.parametrize(
+    ("name", "sequence", "windows"),
+    [
+        ("gemma-2-9b", 4096, None),
+        ("gemma-2-9b", 8192, (4096, None) * 21),
+        ("gemma-3-1b", 32_768, (*((512,) * 5 + (None,)) * 4, 512, 512)),
+        ("gpt-oss-20b", 4096, (128, None) * 12),
+        ("c4ai-command-r7b-12-2024", 8192, (4096, 4096, 4096, None) * 8),
+        ("gpt-neo-125m", 2048, (None, 256) * 6),
+        ("starcoder2-7b", 16_384, (4096,) * 32),
+        ("Phi-3-mini", 4096, (2047,) * 32),
+    ],
+)
+def test_windows_are_in_the_blocks_where_transformers_has_them(
+    name: str, sequence: int, windows: tuple[int | None, ...] | None
+) -> None:
+    _, config = PUBLISHED[name]
+    assert shape_of_config(config, source="config.json", sequence=sequence).windows == windows
+
+
+def test_qwens_windows_are_in_later_blocks_and_only_if_they_are_used() -> None:
+    config = PUBLISHED["Qwen1.5-MoE-A2.7B"][1] | {"sliding_window": 1024, "max_window_layers": 20}
+    assert shape_of_config(config, source="config.json", sequence=8192).windows is None
+    used = shape_of_config(config | {"use_sliding_window": True}, source="config.json", sequence=8192)
+    assert used.windows == (None,) * 20 + (1024,) * 4
+
+
+def test_layer_types_say_where_windows_are() -> None:
+    _, config = PUBLISHED["gpt-oss-20b"]
+    kinds = ["full_attention"] * 23 + ["sliding_attention"]
+    shape = shape_of_config(config | {"layer_types": kinds}, source="config.json", sequence=4096)
+    assert shape.windows == (None,) * 23 + (128,)
+    for wrong in (kinds[:-1], ["linear_attention"] * 24, "full_attention"):
+        with pytest.raises(UsageError, match="layer_types is not a list of 24 entries"):
+            shape_of_config(config | {"layer_types": wrong}, source="config.json", sequence=4096)
+
+
+def test_a_window_of_unknown_place_is_refused() -> None:
+    config = PUBLISHED["GLM-4-9B-0414"][1] | {"sliding_window": 128}
+    with pytest.raises(UsageError, match="not the layer_types that say where"):
+        shape_of_config(config, source="config.json", sequence=4096)
+
+
+def test_attention_in_windows_leaves_out_a_triangle_below_the_diagonal() -> None:
+    """Gemma 2: 16 heads of 256. 21 blocks have windows of 4096, which leave (8192 - 4096)^2 out of 8192^2."""
     _, config = PUBLISHED["gemma-2-9b"]
-    with pytest.raises(
-        UsageError, match=r"windows of 4096 tokens .*; give --seq 4096 or less, or its shapes in a \.toml"
-    ):
-        shape_of_config(config, source="config.json", sequence=4097)
+    shape = shape_of_config(config, source="config.json", sequence=8192)
+    squares = 21 * 8192**2 + 21 * (8192**2 - 4096**2)
+    assert attention_forward(shape, batch=2) == 2 * 2 * squares * (4096 + 4096)
+    assert attention_forward(shape, batch=2, causal_half=True) == 2 * squares * (4096 + 4096)
+    with pytest.raises(UsageError, match="needs the length of each document"):
+        attention_forward(shape, batch=2, squared_lengths=2 * 8192)
 
 
 def test_latent_attention_multiplies_queries_and_keys_wider_than_values() -> None:
@@ -615,8 +662,9 @@ def test_other_matrices_of_a_known_type_are_refused(name: str, wrong: dict[str, 
         shape_of_config(config | wrong, source="config.json", sequence=128)
 
 
-@pytest.mark.parametrize("name", ["Llama-4-Maverick, its text model", "gpt-oss-20b", "gpt-neo-125m"])
-def test_windows_of_every_name_are_refused(name: str) -> None:
-    _, config = PUBLISHED[name]
-    with pytest.raises(UsageError, match="attention in windows of"):
+def test_attention_in_chunks_is_refused_with_the_remedies() -> None:
+    _, config = PUBLISHED["Llama-4-Maverick, its text model"]
+    with pytest.raises(
+        UsageError, match=r"chunks of 8192 tokens .*; give --seq 8192 or less, or its shapes in a \.toml"
+    ):
         shape_of_config(config, source="config.json", sequence=8193)

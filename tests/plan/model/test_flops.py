@@ -8,7 +8,6 @@ from traincope.errors import UsageError
 from traincope.plan.model.flops import (
     Recompute,
     attention_forward,
-    per_token,
     rule_flops,
     six_n_d,
     step_flops,
@@ -82,7 +81,8 @@ def test_the_rule_per_token_is_the_step_formula(
     """6 N + 12 L H Q T times the tokens, for all shapes; recomputation only adds."""
     shape = Transformer(layers=layers, hidden=4 * heads, heads=heads, ffn=ffn, vocabulary=vocabulary, sequence=sequence)
     flops = [step_flops(shape, batch=batch, recompute=recompute) for recompute in Recompute]
-    assert {each.model for each in flops} == {per_token(shape) * batch * sequence}
+    per_token = 6 * shape.active_parameters + 12 * layers * 4 * heads * sequence
+    assert {each.model for each in flops} == {per_token * batch * sequence}
     assert rule_flops(shape, batch=batch).model == flops[0].model
     assert flops[0].hardware == flops[0].model < flops[1].hardware < flops[0].hardware * 2
 

@@ -199,14 +199,15 @@ def test_only_a_layout_like_published_trainings_has_an_interval() -> None:
     assert 1 < like < other < 1.15
     assert interval(Layout(tp=8), b200) is None
     assert interval(Layout(tp=16), h100) is None
-    assert interval(Layout(tp=8), h100, experts=True) is None
+    assert interval(Layout(tp=8), h100, shape=MIXTURE) is None
+    assert interval(Layout(tp=8), h100, shape=replace(SMALL, windows=(64,) * SMALL.layers)) is None
     assert interval(Layout(tp=8), h100, measured=True) is None
 
 
 def test_experts_are_a_caveat_of_published_trainings_only() -> None:
-    (line,) = caveats(Layout(dp=2), find_accelerator("h100"), experts=True)
+    (line,) = caveats(Layout(dp=2), find_accelerator("h100"), shape=MIXTURE)
     assert "experts" in line
-    assert list(caveats(Layout(dp=2, zero=3), find_accelerator("h100"), experts=True, measured=True)) == []
+    assert list(caveats(Layout(dp=2, zero=3), find_accelerator("h100"), shape=MIXTURE, measured=True)) == []
 
 
 # -- the whole job --------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def _described(arguments: argparse.Namespace) -> dict[str, float | str]:
         return described
     if tokens is None:
         raise UsageError("--model needs the number of tokens; give --tokens-per-step")
-    shape = read_model(arguments.model, sequence=arguments.seq, latent=True)
+    shape = read_model(arguments.model, sequence=arguments.seq)
     rates, amounts = model_rates(shape), whole_sequences(shape, tokens=tokens)
     return described | {
         "flops_per_token": rates.token,

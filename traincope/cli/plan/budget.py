@@ -112,7 +112,7 @@ def _answer(arguments: argparse.Namespace) -> Answer:
 def _parameters(arguments: argparse.Namespace) -> tuple[int, int]:
     """Number of all parameters, and of those that a token uses."""
     if arguments.model is not None:
-        shape = read_model(arguments.model, sequence=ONE_TOKEN, latent=True)
+        shape = read_model(arguments.model, sequence=ONE_TOKEN)
         return shape.parameters, shape.active_parameters
     return int(arguments.parameters), int(arguments.parameters)
 

@@ -23,7 +23,6 @@ from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, i
 from traincope.plan.check.readers.torchtitan import is_torchtitan, python_tables, read_torchtitan
 from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.model.sources import LATENT
 from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.job import outcome
 from traincope.units import count, money, share
@@ -98,10 +97,8 @@ class PlanCheck:
     def run(self, arguments: argparse.Namespace) -> int:
         """Print the broken rules. The exit code is 0, or BROKEN_RULE if one is as severe as `--fail-on`."""
         require_positive(arguments, "gpus", "tokens", "pue", "gpu_mtbf_hours", "save_seconds", "seq", "vocab")
-        shape = None if arguments.model is None else named_model(arguments.model, sequence=arguments.seq, latent=True)
+        shape = None if arguments.model is None else named_model(arguments.model, sequence=arguments.seq)
         plan = read_plan(arguments.plan, shape=shape, gpus=arguments.gpus, vocabulary=arguments.vocab)
-        if plan.shape is not None and plan.shape.latent is not None:
-            plan = replace(plan, unmodelled=(*plan.unmodelled, LATENT))
         if arguments.vocab is not None and (shape is not None or plan.framework != MEGATRON):
             raise UsageError(
                 "--vocab is for Megatron-LM's arguments; a model that --model names has its own vocabulary"

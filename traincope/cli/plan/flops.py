@@ -83,7 +83,7 @@ class PlanFlops:
 
     def run(self, arguments: argparse.Namespace) -> int:
         require_positive(arguments, "batch", "gpus", "peak_tflops", "iteration_seconds")
-        shape = transformer(arguments, latent=True)
+        shape = transformer(arguments)
         answer = _rated(_step(shape, arguments), shape, arguments)
         print_answer(answer, _show, format=arguments.format)
         return 0

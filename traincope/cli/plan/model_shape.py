@@ -60,9 +60,9 @@ def add_named_model(parser: argparse._ActionsContainer, *, required: bool = Fals
     )
 
 
-def named_model(source: str, *, sequence: int | None, latent: bool = False) -> Transformer:
+def named_model(source: str, *, sequence: int | None) -> Transformer:
     """The model of `--model` or `--parameters`. Standard error has an assumed shape. Raises as `read_model`."""
-    shape = read_model(source, sequence=sequence, latent=latent)
+    shape = read_model(source, sequence=sequence)
     if parameters_of(source) is not None:
         print(
             f"assumed shape of {shape.parameters:,} parameters: --layers {shape.layers} --hidden {shape.hidden} "
@@ -87,10 +87,10 @@ def _size(text: str) -> str:
     return text
 
 
-def transformer(arguments: argparse.Namespace, *, latent: bool = False) -> Transformer:
+def transformer(arguments: argparse.Namespace) -> Transformer:
     """Build the model's shapes. Raises UsageError for missing or impossible shapes, and as `read_model`."""
     if arguments.model is not None:
-        return _changed(named_model(arguments.model, sequence=arguments.seq, latent=latent), arguments)
+        return _changed(named_model(arguments.model, sequence=arguments.seq), arguments)
     missing = [f"--{name}" for name, _ in REQUIRED if getattr(arguments, name) is None]
     if missing:
         raise UsageError(f"the model's shapes lack {', '.join(missing)}; give them, or a model: --model {FIRST_MODEL}")

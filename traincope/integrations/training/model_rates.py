@@ -28,13 +28,15 @@ def configured_rates(model: Any) -> Rates | None:
     """Rates of forward and backward; None for a configuration without a formula, and for frozen weights of modules that
     are not understood: experts, unusual attention, sharded Conv1D.
 
-    They are those of whole sequences: attention in windows that are shorter than the longest sequence has no formula.
+    Attention in windows that are shorter than the longest sequence has no rate: sequences differ in length.
     """
     config = model.config.to_dict()
     longest = config.get("max_position_embeddings") or config.get("n_positions") or NO_LIMIT
     try:
         shape = shape_of_config(config, source=type(model).__name__, sequence=longest)
     except UsageError:
+        return None
+    if shape.windows is not None:
         return None
     rates = model_rates(shape)
     if all(weight.requires_grad for weight in model.parameters()):

@@ -119,10 +119,14 @@ def _tokens(shape: Transformer, layout: Layout) -> int:
 def _attention(shape: Transformer, layout: Layout, policy: ActivationPolicy) -> int:
     """Bytes of queries, keys, values and the output's input, and of scores.
 
-    Scores count after softmax, with their mask and the result of dropout.
+    Scores count after softmax, with their mask and the result of dropout. A latent attention also keeps the inputs and
+    outputs of the norms of its narrow vectors.
     """
     tokens = _tokens(shape, layout)
-    kept = 2 * tokens * (shape.query_width + shape.kv_width) * policy.element_bytes // layout.tp
+    widths = shape.query_width + shape.key_width + shape.value_width + shape.mixed_width
+    kept = tokens * widths * policy.element_bytes // layout.tp
+    if shape.latent is not None:
+        kept += 2 * tokens * shape.latent.width * policy.element_bytes // layout.stream_ranks
     if policy.flash or policy.recompute is Recompute.SELECTIVE:
         return kept
     each = 2 * policy.element_bytes + MASK if policy.dropout else policy.element_bytes

@@ -64,6 +64,14 @@ class Traffic:
         return self.tokens * self.shape.hidden * self.element_bytes
 
     @property
+    def attention_stream(self) -> int:
+        """Bytes of what enters one block's attention, in place of the residual stream."""
+        latent, width = self.shape.latent, self.shape.hidden
+        if latent is not None:
+            width = (latent.q_rank or width) + latent.kv_rank + latent.rope
+        return self.tokens * width * self.element_bytes
+
+    @property
     def tokens(self) -> int:
         return self.layout.micro_batch * self.shape.sequence // self.layout.cp
 
@@ -198,15 +206,25 @@ def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:
     Korthikanti et al. 2022, arXiv:2205.05198, section 4.2: forward and backward each have an all-reduce after the
     attention and one after the feed-forward. With sequence parallelism a gather and a reduction replace each. A forward
     that runs again needs nothing after its last product. With experts only the tokens that each expert takes are
-    gathered and reduced (Megatron-Core's token dispatcher).
+    gathered and reduced (Megatron-Core's token dispatcher). Into a latent attention go its narrow vectors.
     """
     reductions, gathers, regathers = _streams(traffic, rank)
+    blocks = traffic.blocks(rank)[0]
     if not traffic.layout.sequence_parallel:
-        yield _tensor_volume(traffic, "all_reduce", "activations", reductions)
+        yield _tensor_volume(traffic, "all_reduce", "activations", reductions, into_attention=blocks)
         return
-    yield _tensor_volume(traffic, "all_gather", "activations", gathers)
-    yield _tensor_volume(traffic, "reduce_scatter", "activations", reductions)
-    yield _tensor_volume(traffic, "all_gather", INPUTS_AGAIN, regathers)
+    twice = 2 * blocks if traffic.reruns_blocks else blocks
+    yield _tensor_volume(traffic, "all_gather", "activations", gathers, into_attention=twice)
+    yield _tensor_volume(traffic, "reduce_scatter", "activations", reductions, into_attention=blocks)
+    yield _tensor_volume(traffic, "all_gather", INPUTS_AGAIN, regathers, into_attention=blocks)
+    yield Volume(
+        axis="tp",
+        operation="all_reduce",
+        what="gradients of whole weights",
+        ranks=traffic.layout.tp,
+        count=min(traffic.shape.whole_weights, 1),
+        num_bytes=blocks * traffic.shape.whole_weights * DTYPES[traffic.precision.gradients],
+    )
 
 
 def _streams(traffic: Traffic, rank: int) -> tuple[int, int, int]:
@@ -221,15 +239,17 @@ def _streams(traffic: Traffic, rank: int) -> tuple[int, int, int]:
     return reductions, gathers, once + last
 
 
-def _tensor_volume(traffic: Traffic, operation: str, what: str, streams: int) -> Volume:
-    count = streams * traffic.layout.microbatches
+def _tensor_volume(traffic: Traffic, operation: str, what: str, streams: int, *, into_attention: int = 0) -> Volume:
+    """`into_attention`: those of the streams that attention's inputs are, or their gradients."""
+    microbatches = traffic.layout.microbatches
+    whole = streams - into_attention
     return Volume(
         axis="tp",
         operation=operation,
         what=what,
         ranks=traffic.layout.tp,
-        count=count,
-        num_bytes=count * traffic.stream,
+        count=streams * microbatches,
+        num_bytes=microbatches * (whole * traffic.stream + into_attention * traffic.attention_stream),
     )
 
 
@@ -245,7 +265,7 @@ def _ring(traffic: Traffic, blocks: int) -> Volume:
     their owner. Liu et al. 2023, arXiv:2310.01889, section 3.
     """
     layout = traffic.layout
-    numbers = 2 * traffic.tokens * traffic.shape.kv_width // layout.tp
+    numbers = traffic.tokens * (traffic.shape.key_width + traffic.shape.value_width) // layout.tp
     hops = (layout.cp - 1) * (3 if traffic.reruns_attention else 2)
     return Volume(
         axis="cp",
@@ -264,7 +284,8 @@ def _ulysses(traffic: Traffic, blocks: int) -> Volume:
     attention runs again, it needs no exchange after it.
     """
     layout, shape = traffic.layout, traffic.shape
-    qkv, output = traffic.tokens * (shape.query_width + 2 * shape.kv_width), traffic.tokens * shape.query_width
+    qkv = traffic.tokens * (shape.query_width + shape.key_width + shape.value_width)
+    output = traffic.tokens * shape.mixed_width
     qkv_exchanges, output_exchanges = 3 if traffic.reruns_attention else 2, 3 if traffic.reruns_blocks else 2
     return Volume(
         axis="cp",

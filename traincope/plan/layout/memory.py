@@ -131,8 +131,10 @@ def _temporary(shape: Transformer, *, layout: Layout, precision: Precision, poli
     """
     blocks, routed = held_blocks(shape, layout=layout, rank=rank)
     of_block = max(
-        shape.block_weights // layout.tp if blocks > routed else 0,
-        shape.unrouted_weights // layout.tp + shape.routed_weights // (layout.tp * layout.ep) if routed else 0,
+        _split(shape, shape.block_weights, blocks=1, layout=layout) if blocks > routed else 0,
+        _split(shape, shape.unrouted_weights, blocks=1, layout=layout) + shape.routed_weights // (layout.tp * layout.ep)
+        if routed
+        else 0,
     )
     ends = embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights // layout.tp
     shared = layout.shards > layout.replicas
@@ -200,14 +202,23 @@ def shares(held: Elements, *, layout: Layout, precision: Precision) -> States:
 def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
     """Number of parameters on a rank of the pipeline.
 
-    A last stage without an output matrix of its own has a copy of the embedding. tp splits blocks; ep also splits
-    routed experts.
+    A last stage without an output matrix of its own has a copy of the embedding. tp splits blocks, but not what makes
+    a latent attention's narrow vectors; ep also splits routed experts.
     """
     blocks, routed = held_blocks(shape, layout=layout, rank=rank)
     common = (blocks - routed) * shape.block_weights + routed * shape.unrouted_weights
     common += embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights
     common += shape.position_weights if 0 in layout.stages(rank) else 0
-    return Elements(common=common // layout.tp, experts=routed * shape.routed_weights // (layout.tp * layout.ep))
+    return Elements(
+        common=_split(shape, common, blocks=blocks, layout=layout),
+        experts=routed * shape.routed_weights // (layout.tp * layout.ep),
+    )
+
+
+def _split(shape: Transformer, weights: int, *, blocks: int, layout: Layout) -> int:
+    """Elements of these weights on a rank of tp, which has some of `blocks` blocks whole."""
+    whole = blocks * shape.whole_weights
+    return whole + (weights - whole) // layout.tp
 
 
 def held_blocks(shape: Transformer, *, layout: Layout, rank: int) -> tuple[int, int]:

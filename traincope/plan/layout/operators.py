@@ -19,7 +19,7 @@ from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.machine import Machine
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision
-from traincope.plan.model.transformer import Transformer
+from traincope.plan.model.transformer import Latent, Transformer
 
 FEED_FORWARD = "feed-forward"
 LOSS_ACCESSES = 14
@@ -118,7 +118,8 @@ def operators(
 ) -> tuple[Operator, ...]:
     """Operators of a microbatch's forward on one rank: blocks first, then the ends of the model.
 
-    The FLOPs of all operators, times count and the ranks of tp and cp, are those of `model.flops` for one microbatch.
+    The FLOPs of all operators, times count and the ranks of tp and cp, are those of `model.flops` for one microbatch,
+    but for what each rank of tp does alike, and what attention that is not fused computes outside of windows.
     `causal_half`: attention computes the half that a causal mask leaves. The tokens of experts are spread evenly; an
     expert's weights are read once.
     """
@@ -167,36 +168,62 @@ class _Rank:
 
     def attention(self) -> Iterator[Operator]:
         shape, layers, tokens = self.shape, self.shape.layers, self.tokens
-        query, keys = shape.query_width / self.tp, shape.kv_width / self.tp
-        yield self._product("queries, keys, values", layers, shape.hidden, query + 2 * keys)
+        query, keys = shape.query_width / self.tp, shape.key_width / self.tp
+        if shape.latent is None:
+            yield self._product("queries, keys, values", layers, shape.hidden, query + 2 * keys)
+        else:
+            yield from self._latent(shape.latent)
         yield self._elementwise("positions", layers, 2 * tokens * (query + keys), 2 * tokens * (query + keys))
         yield from self._fused_attention() if self.policy.flash else self._scores()
-        yield self._product("attention output", layers, query, shape.hidden)
+        yield self._product("attention output", layers, shape.mixed_width / self.tp, shape.hidden)
 
-    def _fused_attention(self) -> Iterator[Operator]:
-        """Attention that never writes its probabilities."""
-        shape = self.shape
-        query, keys = shape.query_width / self.tp, shape.kv_width / self.tp
-        moved = self.element_bytes * (2 * self.tokens * query + 2 * self.micro_batch * shape.sequence * keys)
-        yield Operator(
-            name="attention",
-            kind=Kind.ATTENTION,
-            count=shape.layers,
-            flops=4 * self.tokens * shape.sequence * query / (2 if self.causal_half else 1),
-            moved_bytes=moved,
-            rows=shape.sequence / self.cp,
-            inner=shape.query_width / shape.heads,
-            triton=self.policy.triton,
-            again=Recompute.SELECTIVE,
-            launches=(1, 3),
+    def _latent(self, latent: Latent) -> Iterator[Operator]:
+        """Queries, keys and values of a latent attention. tp splits only those of the heads; its ranks make the narrow
+        vectors of all tokens, or with sequence parallelism of their part.
+        """
+        shape, layers, rows = self.shape, self.shape.layers, self.tokens / self.stream_ranks
+        query, made = shape.query_width / self.tp, shape.made_width / self.tp
+        if latent.q_rank is not None:
+            yield self._product("latent queries", layers, shape.hidden, latent.q_rank, rows=rows)
+        yield self._product("queries", layers, latent.q_rank or shape.hidden, query)
+        yield self._product("latent keys, values", layers, shape.hidden, latent.kv_rank + latent.rope, rows=rows)
+        yield self._product("keys, values", layers, latent.kv_rank, made)
+        norms = (1, 2) if latent.q_rank is None else (2, 4)
+        yield self._elementwise(
+            "latent norms", layers, 2 * rows * latent.width, 3 * rows * latent.width, launches=norms
         )
 
+    def _fused_attention(self) -> Iterator[Operator]:
+        """Attention that never writes its probabilities. It skips what windows leave out."""
+        shape = self.shape
+        widths = (shape.query_width + shape.mixed_width) / self.tp
+        held = (shape.key_width + shape.value_width) / self.tp
+        moved = self.element_bytes * (self.tokens * widths + self.micro_batch * shape.sequence * held)
+        for window, count in shape.num_by_window().items():
+            reach = shape.squared_reach(window) / shape.sequence
+            yield Operator(
+                name="attention" if window is None else f"attention, windows of {window}",
+                kind=Kind.ATTENTION,
+                count=count,
+                flops=2 * self.tokens * reach * widths / (2 if self.causal_half else 1),
+                moved_bytes=moved,
+                rows=min(window or shape.sequence, shape.sequence) / self.cp,
+                inner=(shape.query_width + shape.mixed_width) / (2 * shape.heads),
+                triton=self.policy.triton,
+                again=Recompute.SELECTIVE,
+                launches=(1, 3),
+            )
+
     def _scores(self) -> Iterator[Operator]:
-        """Attention that writes its scores: two batches of products, with the softmax and its dropout between them."""
+        """Attention that writes its scores: two batches of products, with the softmax and its dropout between them.
+
+        It computes what windows leave out too, and masks it.
+        """
         shape = self.shape
         width, heads = shape.query_width / shape.heads, self.micro_batch * shape.heads / self.tp
+        mixed = shape.mixed_width / shape.heads
         rows, keys = shape.sequence / self.cp, shape.sequence / (2 if self.causal_half else 1)
-        for name, inner, outer in (("scores", width, keys), ("mixing", keys, width)):
+        for name, inner, outer in (("scores", width, keys), ("mixing", keys, mixed)):
             yield self._product(
                 name, shape.layers, inner, outer, rows=rows, number=heads, held=heads, again=Recompute.SELECTIVE
             )

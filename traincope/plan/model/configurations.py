@@ -1,7 +1,7 @@
 """Shapes by the config.json of Hugging Face's transformers: the keys and defaults of each type of model.
 
-Attention in windows costs less than the formula counts. State spaces and towers for images have other matrices. Such
-models are refused. Layers for multi-token prediction are not part of transformers' models.
+State spaces, attention in chunks and towers for images have other matrices or products. Such models are refused. Layers
+for multi-token prediction are not part of transformers' models.
 """
 
 import re
@@ -26,8 +26,11 @@ USUAL_RATIO = 4
 GPT2_POSITIONS = 1_024
 OPT_PADDING = 2
 """Rows that OPT has before the first position."""
-WINDOWS = ("sliding_window", "attention_chunk_size", "window_size")
+CHUNKS = "attention_chunk_size"
+WINDOWS = ("sliding_window", "window_size")
 """Keys with the most tokens that attention reaches in some blocks."""
+SLIDING, WHOLE = "sliding_attention", "full_attention"
+"""Entries of `layer_types`: blocks with and without a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,67 @@ def _latent_head(sizes: _Sizes) -> int:
     return sizes.require("qk_nope_head_dim") + sizes.require("qk_rope_head_dim")
 
 
+Windows = tuple[int | None, ...] | None
+
+
+def _by_layer_types(sizes: _Sizes, *, every: int | None = None) -> Windows:
+    """One window per block, of those that `layer_types` calls sliding.
+
+    `every`: without that key, each so-many-th block has no window; None: the windows' places are unknown.
+    """
+    window, kinds = sizes.find("sliding_window"), sizes.config.get("layer_types")
+    if window is None or not sizes.config.get("use_sliding_window", True):
+        return None
+    layers = sizes.require("num_hidden_layers", least=1)
+    if kinds is None:
+        if every is None:
+            raise UsageError(
+                f"{sizes.source} has sliding_window, and not the layer_types that say where; {GIVE_SHAPES}"
+            )
+        return tuple(None if every and block % every == 0 else window for block in range(1, layers + 1))
+    if not isinstance(kinds, list) or len(kinds) != layers or not {SLIDING, WHOLE}.issuperset(map(str, kinds)):
+        raise UsageError(
+            f"{sizes.source}: layer_types is not a list of {layers} entries {SLIDING} or {WHOLE}; {GIVE_SHAPES}"
+        )
+    return tuple(window if kind == SLIDING else None for kind in kinds)
+
+
+def _all_blocks(sizes: _Sizes) -> Windows:
+    return _by_layer_types(sizes, every=0)
+
+
+def _later_blocks(sizes: _Sizes) -> Windows:
+    """Blocks from `max_window_layers` on, where `use_sliding_window` is true, as Qwen's."""
+    if not sizes.config.get("use_sliding_window", False) or sizes.config.get("layer_types") is not None:
+        return _by_layer_types(sizes)
+    first, window = sizes.require("max_window_layers"), sizes.require("sliding_window")
+    return tuple(window if block >= first else None for block in range(sizes.require("num_hidden_layers")))
+
+
+def _periodic(every: int) -> Callable[[_Sizes], Windows]:
+    """Windows in all blocks but each `every`-th, or as often as `sliding_window_pattern` says."""
+
+    def windows(sizes: _Sizes) -> Windows:
+        if sizes.config.get("layer_types") is not None:
+            return _by_layer_types(sizes)
+        named = sizes.find("sliding_window_pattern") or sizes.find("_sliding_window_pattern")
+        return _by_layer_types(sizes, every=named or every)
+
+    return windows
+
+
+def _gpt_neo_windows(sizes: _Sizes) -> Windows:
+    """Blocks that `attention_types` calls local: a list of pairs of a pattern and how often it is repeated."""
+    window = sizes.find("window_size")
+    kinds = sizes.config.get("attention_layers")
+    if kinds is None:
+        try:
+            kinds = [kind for pattern, times in sizes.config["attention_types"] for kind in pattern * times]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{sizes.source} lacks attention_types, a list of patterns; {GIVE_SHAPES}") from error
+    return tuple(window if kind == "local" else None for kind in kinds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
     """A value of `model_type`."""
@@ -183,6 +247,7 @@ class _Kind:
     experts: Callable[[_Sizes], Experts | None] = _no_experts
     positions: Callable[[_Sizes], int] = _no_positions
     latent: Callable[[_Sizes], Latent | None] = _no_latent
+    windows: Callable[[_Sizes], Windows] = _by_layer_types
 
 
 GPT2 = {
@@ -208,17 +273,21 @@ OPT = {"intermediate_size": ("ffn_dim",)}
 GPT_NEO = {"num_hidden_layers": ("num_layers",), "num_attention_heads": ("num_heads",)}
 GPT_OSS = {"num_experts_per_tok": ("num_experts_per_tok", "experts_per_token")}
 LLAMA4 = {"ffn": ("intermediate_size_mlp",)}
-LIKE_LLAMA = (
-    *("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo", "olmo2", "olmo3", "granite", "glm", "glm4", "stablelm"),
-    *("seed_oss", "exaone4", "internlm2", "baichuan"),
-)
+LIKE_LLAMA = (*("llama", "olmo", "olmo2", "granite", "glm", "glm4", "stablelm", "seed_oss", "internlm2", "baichuan"),)
 KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(LIKE_LLAMA, _Kind()),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "smollm3"), _Kind(tied=True)),
-    **dict.fromkeys(("mixtral", "phimoe"), _Kind(experts=_local_experts)),
+    **dict.fromkeys(("mistral", "phi3"), _Kind(windows=_all_blocks)),
+    **dict.fromkeys(("qwen2", "qwen3"), _Kind(windows=_later_blocks)),
+    **dict.fromkeys(("olmo3", "exaone4"), _Kind(windows=_periodic(4))),
+    **dict.fromkeys(("gemma", "cohere", "smollm3"), _Kind(tied=True)),
+    "gemma2": _Kind(tied=True, windows=_periodic(2)),
+    "gemma3_text": _Kind(tied=True, windows=_periodic(6)),
+    "cohere2": _Kind(tied=True, windows=_periodic(4)),
+    **dict.fromkeys(("mixtral", "phimoe"), _Kind(experts=_local_experts, windows=_all_blocks)),
     "granitemoe": _Kind(tied=True, experts=_local_experts),
-    "gpt_oss": _Kind(names=GPT_OSS, experts=_local_experts),
-    **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _Kind(experts=_qwen_experts)),
+    "gpt_oss": _Kind(names=GPT_OSS, experts=_local_experts, windows=_periodic(2)),
+    "qwen2_moe": _Kind(experts=_qwen_experts, windows=_later_blocks),
+    "qwen3_moe": _Kind(experts=_qwen_experts, windows=_later_blocks),
     "olmoe": _Kind(experts=_olmo_experts),
     "llama4_text": _Kind(names=LLAMA4, experts=_llama4_experts),
     **dict.fromkeys(
@@ -226,7 +295,7 @@ KINDS: Mapping[str, _Kind] = {
         _Kind(experts=_deepseek_experts, head_dim=_latent_head, latent=_latent),
     ),
     **dict.fromkeys(("gpt_neox", "phi", "persimmon", "nemotron"), _Kind(gated=False)),
-    "starcoder2": _Kind(gated=False, tied=True),
+    "starcoder2": _Kind(gated=False, tied=True, windows=_all_blocks),
     **dict.fromkeys(("gptj", "codegen"), _Kind(gated=False, wide=True, names=GPT2)),
     "gpt2": _Kind(
         gated=False,
@@ -250,6 +319,7 @@ KINDS: Mapping[str, _Kind] = {
         wide=True,
         names=GPT_NEO,
         positions=lambda sizes: sizes.require("max_position_embeddings"),
+        windows=_gpt_neo_windows,
     ),
     "opt": _Kind(
         gated=False,
@@ -281,14 +351,14 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
         raise UsageError(
             f"{source}: model_type {name!r} is not known; {meant}the known types are {', '.join(KINDS)}; {GIVE_SHAPES}"
         )
-    window = _window(config)
-    if window is not None and window < sequence:
-        raise UsageError(
-            f"{source}: attention in windows of {window} tokens has no formula here; "
-            f"give --seq {window} or less, or its shapes in a .toml file for an upper bound"
-        )
     sizes = _Sizes(source=source, config=config, names=kind.names)
     _require_plain(sizes)
+    chunk = sizes.find(CHUNKS)
+    if chunk is not None and chunk < sequence:
+        raise UsageError(
+            f"{source}: attention in chunks of {chunk} tokens has no formula here; "
+            f"give --seq {chunk} or less, or its shapes in a .toml file for an upper bound"
+        )
     return Transformer(
         layers=sizes.require("num_hidden_layers"),
         hidden=sizes.require("hidden_size"),
@@ -303,13 +373,17 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
         experts=kind.experts(sizes),
         positions=kind.positions(sizes),
         latent=kind.latent(sizes),
+        windows=_windows(sizes, kind, sequence=sequence),
     )
 
 
-def _window(config: Mapping[str, Any]) -> int | None:
-    """Tokens that attention reaches at most in some block; None without such a block."""
-    keys = [key for key in WINDOWS if key != "sliding_window" or config.get("use_sliding_window", True)]
-    return min((config[key] for key in keys if type(config.get(key)) is int), default=None)
+def _windows(sizes: _Sizes, kind: _Kind, *, sequence: int) -> Windows:
+    """Windows that are shorter than the sequence; None without one. Their places matter only then."""
+    shortest = min((size for key in WINDOWS if (size := sizes.find(key)) is not None), default=sequence)
+    if shortest >= sequence:
+        return None
+    windows = kind.windows(sizes) or ()
+    return windows if any(windows) else None
 
 
 def _require_plain(sizes: _Sizes) -> None:

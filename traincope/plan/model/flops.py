@@ -45,19 +45,31 @@ def attention_forward(
 ) -> int:
     """FLOPs of queries with keys and probabilities with values.
 
-    That is 4 s^2 h per sequence and block, half of it below the diagonal. `squared_lengths`: sum of the squared lengths
-    of all documents of a step, if attention stays within documents; None: of `batch` whole sequences. Raises UsageError
-    for an impossible sum.
+    That is 4 s^2 h per sequence and block, half of it below the diagonal, and in windows the share that they leave of
+    that half. `squared_lengths`: sum of the squared lengths of all documents of a step, if attention stays within
+    documents; None: of `batch` whole sequences. Raises UsageError for an impossible sum, and for windows within
+    documents.
     """
+    squares = batch * shape.squared_reaches
+    if squared_lengths is not None:
+        _check_documents(shape, squared_lengths, batch=batch)
+        squares = shape.layers * squared_lengths
+    whole = 2 * squares * (shape.query_width + shape.mixed_width)
+    return whole // 2 if causal_half else whole
+
+
+def _check_documents(shape: Transformer, squared_lengths: int, *, batch: int) -> None:
+    if shape.windows is not None:
+        raise UsageError(
+            "attention in windows within documents needs the length of each document, not their squares' sum; "
+            "leave the squared lengths out"
+        )
     whole_sequences = batch * shape.sequence**2
-    squares = whole_sequences if squared_lengths is None else squared_lengths
-    if not batch * shape.sequence <= squares <= whole_sequences:
+    if not batch * shape.sequence <= squared_lengths <= whole_sequences:
         raise UsageError(
             f"the squared lengths of documents in {batch} sequences of {shape.sequence} tokens sum to between "
-            f"{batch * shape.sequence} and {whole_sequences}, not to {squares}"
+            f"{batch * shape.sequence} and {whole_sequences}, not to {squared_lengths}"
         )
-    whole = 2 * shape.layers * squares * (shape.query_width + shape.mixed_width)
-    return whole // 2 if causal_half else whole
 
 
 def logits_forward(shape: Transformer, *, batch: int) -> int:
@@ -99,11 +111,12 @@ def rule_flops(
 ) -> StepFlops:
     """FLOPs of a step by the rule of thumb.
 
-    Per token 6 N + 12 L H Q T; 6 N without attention; 8 N if everything is recomputed.
+    Per token 6 N + 12 L H Q T, with attention not halved; 6 N without attention; 8 N if everything is recomputed.
+    Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B.
     """
     tokens = batch * shape.sequence
     scores = attention_forward(shape, batch=batch) if attention else 0
-    model = tokens * per_token(shape) if attention else 6 * shape.active_parameters * tokens
+    model = 6 * shape.active_parameters * tokens + TRAINING * scores
     weights = 2 * tokens * shape.active_parameters
     return StepFlops(model=model, hardware=model + _recomputed(recompute, blocks=weights, attention=scores))
 
@@ -117,15 +130,6 @@ def _recomputed(recompute: Recompute, *, blocks: int, attention: int) -> int:
             return TRAINING * attention
         case Recompute.FULL:
             return blocks + attention
-
-
-def per_token(shape: Transformer) -> int:
-    """FLOPs per token, 6 N + 12 L H Q T, with attention not halved.
-
-    Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B.
-    """
-    scores = 6 * shape.layers * (shape.query_width + shape.mixed_width) * shape.sequence
-    return 6 * shape.active_parameters + scores
 
 
 def six_n_d(*, parameters: float, tokens: float, recompute_all: bool = False) -> float:

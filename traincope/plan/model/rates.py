@@ -39,12 +39,14 @@ class Rates:
 def model_rates(shape: Transformer) -> Rates:
     """Rates of a model.
 
-    Each weight is multiplied with a token. Queries with keys and probabilities with values take 4 s^2 h per block.
+    Each weight is multiplied with a token. Queries with keys and probabilities with values take 4 s^2 h per block. With
+    attention in windows the rates are those of whole sequences.
     """
+    reaches = shape.layers if shape.windows is None else shape.squared_reaches / shape.sequence**2
     always = shape.active_block_weights - expert_passes(shape) * shape.expert_weights
     return Rates(
         token=TRAINING * 2 * (always + shape.embedding_weights),
-        squared_length=TRAINING * 2 * shape.layers * (shape.query_width + shape.mixed_width),
+        squared_length=TRAINING * 2 * reaches * (shape.query_width + shape.mixed_width),
         routed_token=TRAINING * 2 * shape.expert_weights,
     )
 

@@ -46,8 +46,7 @@ def _llama2(*, layers: int, hidden: int, heads: int, ffn: int) -> Transformer:
     )
 
 
-LATENT = "multi-latent attention"
-UNLISTED = ("pattern", "latent")
+UNLISTED = ("pattern", "latent", "windows")
 """Fields that a TOML file does not have."""
 Shape = TypeVar("Shape", Transformer, Experts)
 
@@ -78,21 +77,15 @@ arXiv:2401.04088, table 1), Llama 2 (Touvron et al. 2023, arXiv:2307.09288; its 
 vocabulary (Korthikanti et al. 2022, arXiv:2205.05198, table 3)."""
 
 
-def read_model(source: str, *, sequence: int | None = None, latent: bool = False) -> Transformer:
+def read_model(source: str, *, sequence: int | None = None) -> Transformer:
     """Read shapes. `sequence`: tokens per sequence in the training; None: as a TOML file states it.
 
-    `latent`: also models with multi-latent attention. Raises UsageError for an unknown preset, a file that cannot be
-    read, and a model that is not of a known kind.
+    Raises UsageError for an unknown preset, a file that cannot be read, and a model that is not of a known kind.
     """
     if source in PRESETS or source.endswith(".json"):
         if sequence is None:
             raise UsageError(f"{source} does not state the tokens per sequence of the training; give --seq")
         shape = PRESETS.get(source) or shape_of_config(_read(source, json.loads), source=source, sequence=sequence)
-        if shape.latent is not None and not latent:
-            raise UsageError(
-                f"{source}: {LATENT} has no formula here of memory, communication and kernels; use `plan flops`, "
-                "`plan budget` or `plan check`"
-            )
         return replace(shape, sequence=sequence)
     if (parameters := parameters_of(source)) is not None:
         return shape_of_size(parameters, sequence=sequence)

@@ -1,5 +1,6 @@
 """Shapes of a transformer, and the number of weights that they give."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from traincope.errors import UsageError
@@ -56,6 +57,11 @@ class Latent:
     q_rank: int | None = None
     """Width of the vector that queries come from; None: the residual stream itself."""
 
+    @property
+    def width(self) -> int:
+        """Width of the vectors that queries, keys and values come from, where they are narrow."""
+        return self.kv_rank + (self.q_rank or 0)
+
     def __post_init__(self) -> None:
         for name in ("kv_rank", "rope", "value_dim", "q_rank"):
             value = getattr(self, name)
@@ -86,7 +92,9 @@ class Transformer:
     """Rows of a learned matrix of positions."""
     experts: Experts | None = None
     latent: Latent | None = None
-    """Layouts have no formula with it: `sources.read_model` gives it only to those who ask for it."""
+    windows: tuple[int | None, ...] | None = None
+    """One entry per block, the most tokens that a query reaches, itself included, or None without a limit; None: no
+    block has a limit."""
 
     def __post_init__(self) -> None:
         if self.positions < 0:
@@ -104,6 +112,10 @@ class Transformer:
         pattern = None if self.experts is None else self.experts.pattern
         if pattern is not None and len(pattern) != self.layers:
             raise UsageError(f"the pattern of experts is of {len(pattern)} blocks, and the model has {self.layers}")
+        if self.windows is not None and len(self.windows) != self.layers:
+            raise UsageError(f"the windows are of {len(self.windows)} blocks, and the model has {self.layers}")
+        if any(window is not None and window < 1 for window in self.windows or ()):
+            raise UsageError("a window of attention is below 1 token; it must be at least 1")
         if self.experts is not None and self.experts.dense_layers > self.layers:
             raise UsageError(
                 f"dense_layers is {self.experts.dense_layers}; it must be at most the number of layers, {self.layers}"
@@ -116,13 +128,41 @@ class Transformer:
 
     @property
     def kv_width(self) -> int:
-        """Width of all key heads together, and of all value heads."""
+        """Width of all key heads together, and of all value heads, without a latent attention."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
+
+    @property
+    def key_width(self) -> int:
+        """Width of all keys that attention reads: a latent one makes keys for each head."""
+        return self.kv_width if self.latent is None else self.query_width
+
+    @property
+    def value_width(self) -> int:
+        """Width of all values that attention reads."""
+        return self.kv_width if self.latent is None else self.mixed_width
 
     @property
     def mixed_width(self) -> int:
         """Width of the values that all heads mix."""
         return self.query_width if self.latent is None else self.heads * self.latent.value_dim
+
+    @property
+    def squared_reaches(self) -> int:
+        """Sum over all blocks of twice the pairs of tokens of a sequence that causal attention joins."""
+        return sum(self.squared_reach(window) * count for window, count in self.num_by_window().items())
+
+    def squared_reach(self, window: int | None) -> int:
+        """Twice the pairs of tokens of a sequence that causal attention joins in one block.
+
+        That is s^2 for the triangle below the diagonal, less the triangle of (s - w)^2 that a window of w tokens leaves
+        out.
+        """
+        beyond = 0 if window is None else max(self.sequence - window, 0)
+        return self.sequence**2 - beyond**2
+
+    def num_by_window(self) -> dict[int | None, int]:
+        """Window -> number of blocks with it."""
+        return {None: self.layers} if self.windows is None else dict(Counter(self.windows))
 
     @property
     def ffn_width(self) -> int:
@@ -145,12 +185,21 @@ class Transformer:
         if self.latent is None:
             return 2 * self.hidden * (self.query_width + self.kv_width)
         latent, output = self.latent, self.hidden * self.mixed_width
-        queries = self.hidden * self.query_width
-        if latent.q_rank is not None:
-            queries = (self.hidden + self.query_width) * latent.q_rank
-        own_keys = self.query_width - self.heads * latent.rope
-        keys_and_values = self.hidden * (latent.kv_rank + latent.rope) + latent.kv_rank * (own_keys + self.mixed_width)
-        return queries + keys_and_values + output
+        queries = self.query_width * (self.hidden if latent.q_rank is None else latent.q_rank)
+        return queries + latent.kv_rank * self.made_width + self.whole_weights + output
+
+    @property
+    def made_width(self) -> int:
+        """Width of the keys and values of all heads that a latent attention makes from its narrow vector."""
+        return 0 if self.latent is None else self.query_width - self.heads * self.latent.rope + self.mixed_width
+
+    @property
+    def whole_weights(self) -> int:
+        """Elements of one block's matrices that tp does not split: those that make a latent attention's narrow vectors.
+
+        Megatron-LM's ranks of tp hold them whole (megatron/core/transformer/multi_latent_attention.py).
+        """
+        return 0 if self.latent is None else self.hidden * (self.latent.width + self.latent.rope)
 
     @property
     def block_weights(self) -> int:

@@ -235,7 +235,7 @@ def to_answer(found: Found, *, shape: Transformer, cluster: Cluster, batch: int,
             caveats(
                 found.ranked[0].layout,
                 accelerator,
-                experts=shape.experts is not None,
+                shape=shape,
                 measured=cluster.rates is not None,
             )
         )
@@ -354,7 +354,7 @@ def _interval(candidate: Candidate, *, shape: Transformer, cluster: Cluster) -> 
     factors = interval(
         candidate.layout,
         cluster.accelerator,
-        experts=shape.experts is not None,
+        shape=shape,
         measured=cluster.rates is not None,
     )
     if factors is None:

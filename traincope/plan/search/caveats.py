@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp
 
 from traincope.plan.layout.layout import Layout
+from traincope.plan.model.transformer import Transformer
 from traincope.plan.search.clusters import Accelerator
 
 MEDIAN_ERROR_RATIO, P90_ERROR_RATIO = 0.029, 0.082
@@ -57,7 +58,7 @@ def checked(*, measured: bool, kernels: bool = False) -> str:
 
 
 def caveats(
-    layout: Layout, accelerator: Accelerator, *, experts: bool = False, measured: bool = False
+    layout: Layout, accelerator: Accelerator, *, shape: Transformer | None = None, measured: bool = False
 ) -> Iterator[str]:
     """Yield the reasons not to rely on the prediction of a layout."""
     if accelerator.family.spread is None:
@@ -65,26 +66,30 @@ def caveats(
             f"no published training on {accelerator.spec.name} is compared with the prediction; the constants are "
             "fitted on A100 and H100"
         )
-    if not measured and (beyond := ", ".join(_beyond(layout, experts=experts))):
+    if not measured and (beyond := ", ".join(_beyond(layout, shape))):
         yield f"the fastest layout has {beyond}, and the prediction is compared with no published training that has it"
 
 
 def interval(
-    layout: Layout, accelerator: Accelerator, *, experts: bool = False, measured: bool = False
+    layout: Layout, accelerator: Accelerator, *, shape: Transformer | None = None, measured: bool = False
 ) -> tuple[float, float] | None:
     """Factors around a step time between which LEVEL of held-out trainings lie: with software of the tables, and with
     other software. None where no training covers the prediction.
     """
     family = accelerator.family
-    if measured or family.spread is None or family.other_spread is None or any(_beyond(layout, experts=experts)):
+    if measured or family.spread is None or family.other_spread is None or any(_beyond(layout, shape)):
         return None
     return exp(family.spread), exp(family.other_spread)
 
 
-def _beyond(layout: Layout, *, experts: bool) -> Iterator[str]:
-    """Yield the properties of a layout that no checked training has."""
-    if experts:
+def _beyond(layout: Layout, shape: Transformer | None) -> Iterator[str]:
+    """Yield the properties of a layout and a model that no checked training has."""
+    if shape is not None and shape.experts is not None:
         yield "experts"
+    if shape is not None and shape.latent is not None:
+        yield "multi-latent attention"
+    if shape is not None and shape.windows is not None:
+        yield "attention in windows"
     if layout.zero not in CHECKED.zero:
         yield f"ZeRO stage {layout.zero}"
     if layout.node_ranks is not None or layout.quantize_weights or layout.quantize_gradients:

@@ -56,6 +56,8 @@ def _check(shape: Transformer, layout: Layout) -> None:
         raise UsageError("--emit: the engine's models have a gated feed-forward and an output matrix of their own")
     if shape.head_dim not in (None, shape.hidden // shape.heads):
         raise UsageError(f"--emit: the engine's heads are hidden / heads wide, not {shape.head_dim}")
+    if shape.latent is not None or shape.windows is not None:
+        raise UsageError("--emit: the engine's attention is over whole sequences, with whole queries, keys and values")
     experts = shape.experts
     if experts is not None and (experts.dense_layers or experts.pattern or experts.shared > 1):
         raise UsageError("--emit: the engine's experts are in all layers, with at most one shared expert")

@@ -10,7 +10,7 @@ from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
 from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap
 from traincope.plan.model.flops import Recompute
-from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.model.transformer import Experts, Latent, Transformer
 
 MEGATRON = "Megatron-LM"
 PAD_MULTIPLE = 128
@@ -37,7 +37,6 @@ YAML_FLAGS = {
 IN_LINE = re.compile(rf"--{FREQ}[= ]+[\"']?([\[\]()\d,*+ ]+)")
 FREQUENCY = re.compile(r"[\d\s\[\],()*+]+")
 OPEN = {
-    "multi-latent-attention": "multi-latent attention",
     "window-size": "attention in windows",
     "hybrid-override-pattern": "layers of several kinds",
     "hybrid-layer-pattern": "layers of several kinds",
@@ -319,12 +318,14 @@ def _shape(values: Values, *, tp: int) -> Transformer:
     count = values.whole("num-experts", 0)
     ffn = values.whole("ffn-hidden-size", 0) or (_gated_width(hidden) if gated else 4 * hidden)
     layers, shared = values.whole("num-layers", 1), values.whole("moe-shared-expert-intermediate-size", 0)
+    latent = _latent(values)
+    own_keys = values.whole("qk-head-dim", 128)
     return Transformer(
         layers=layers,
         hidden=hidden,
         heads=values.whole("num-attention-heads", 1),
         kv_heads=values.whole("num-query-groups", 0) or None if values.given("group-query-attention") else None,
-        head_dim=values.whole("kv-channels", 0) or None,
+        head_dim=own_keys + latent.rope if latent is not None else values.whole("kv-channels", 0) or None,
         ffn=ffn,
         vocabulary=vocabulary,
         sequence=values.whole("seq-length", 1),
@@ -340,6 +341,19 @@ def _shape(values: Values, *, tp: int) -> Transformer:
         )
         if count
         else None,
+        latent=latent,
+    )
+
+
+def _latent(values: Values) -> Latent | None:
+    """Multi-latent attention, with the defaults of Megatron-LM's MLATransformerConfig."""
+    if not values.given("multi-latent-attention"):
+        return None
+    return Latent(
+        kv_rank=values.whole("kv-lora-rank", 512),
+        rope=values.whole("qk-pos-emb-head-dim", 64),
+        value_dim=values.whole("v-head-dim", 128),
+        q_rank=values.whole("q-lora-rank", 0) or None,
     )
 
 

@@ -14,7 +14,39 @@ from traincope.plan.model.transformer import Transformer
 
 TABLES = ("parallelism", "training", "checkpoint", "activation_checkpoint")
 """Tables whose values a Python function must not compute."""
+NO_PIPELINE = (
+    "pipeline_parallel_layers_per_stage",
+    "module_fqns_per_model_part",
+    "pipeline_parallel_split_points",
+    "pipeline_parallel_schedule_csv",
+)
+"""Settings that place layers on stages in a way without a formula here."""
 READ_TOO = ("optimizer", "model")
+CONVERTERS, SPEC, REGISTRY = "model_converters", "model_spec", "model_registry"
+ATTENTION_BACKEND = "attn_backend"
+"""Argument of the registry that changes no shape."""
+HARMLESS = frozenset(
+    {
+        *("job", "profiling", "profiler", "metrics", "lr_scheduler", "compile", "comm", "memory_estimation", "debug"),
+        *("experimental", "validation", "validator", "dataloader", "tokenizer", "hf_assets_path", "dump_folder"),
+        *("float8", "mx", "quantize", "loss", "fault_tolerance", CONVERTERS, SPEC),
+    }
+)
+"""Other tables, which change neither memory nor speed, or only with the converters and settings that are read."""
+KNOWN_PARALLELISM = frozenset(
+    {
+        *("data_parallel_replicate_degree", "data_parallel_shard_degree", "fsdp_reshard_after_forward"),
+        *("tensor_parallel_degree", "disable_loss_parallel", "enable_async_tensor_parallel"),
+        *("enable_sequence_parallel", "enable_fsdp_symm_mem", "enable_compiled_autograd", "full_dtensor"),
+        *("pipeline_parallel_degree", "pipeline_parallel_schedule", "pipeline_parallel_microbatch_size"),
+        *("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"),
+        *("pipeline_parallel_expert_parallel_overlap", "pipeline_parallel_microbatches", *NO_PIPELINE),
+        *("context_parallel_degree", "context_parallel_rotate_method", "context_parallel_load_balancer"),
+        *("expert_parallel_degree", "expert_tensor_parallel_degree", "expert_parallel_comm_backend"),
+    }
+)
+OPTIMIZERS = ("OptimizersContainer.Config", "OptimizerConfig", "Optimizer", "Config")
+"""Calls that configure an optimizer whose step follows the whole backward."""
 ADAM = "AdamW"
 SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v"}
 OLD_COUNT = "pipeline_parallel_microbatches"
@@ -31,13 +63,6 @@ OLDER = {
 }
 """Names in [training] and [experimental] before there was [parallelism] -> today's."""
 FLOAT8 = "enable_float8_linear"
-NO_PIPELINE = (
-    "pipeline_parallel_layers_per_stage",
-    "module_fqns_per_model_part",
-    "pipeline_parallel_split_points",
-    "pipeline_parallel_schedule_csv",
-)
-"""Settings that place layers on stages in a way without a formula here."""
 NO_SCHEDULE = f"its pipeline schedule has no formula here; known are {', '.join(SCHEDULES)}"
 
 
@@ -85,6 +110,8 @@ def _computed(function: ast.FunctionDef) -> Iterator[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             inside = (each for target in targets for each in ast.walk(target))
             yield from (each.attr for each in inside if isinstance(each, ast.Attribute) and each.attr in TABLES)
+            replaced = (each.attr for each in targets if isinstance(each, ast.Attribute))
+            yield from (name for name in replaced if name in ("optimizer", CONVERTERS, SPEC))
 
 
 def _tables_of(function: ast.FunctionDef) -> dict[str, dict[str, object]] | None:
@@ -94,7 +121,38 @@ def _tables_of(function: ast.FunctionDef) -> dict[str, dict[str, object]] | None
         if isinstance(node, ast.keyword) and node.arg in (*TABLES, *READ_TOO) and isinstance(node.value, ast.Call):
             named = {each.arg: each.value for each in node.value.keywords if each.arg is not None}
             tables[node.arg] = {name: value for name, tree in named.items() if (value := _literal(tree)) is not None}
-    return tables if {"training", "parallelism"} & tables.keys() else None
+            if node.arg == "optimizer" and (made := ast.unparse(node.value.func)) not in OPTIMIZERS:
+                tables[node.arg].setdefault("name", made)
+    if not {"training", "parallelism"} & tables.keys():
+        return None
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call) and {each.arg for each in call.keywords} & {*TABLES, SPEC}:
+            others = {each.arg: each.value for each in call.keywords if each.arg is not None}
+            tables |= {name: {} for name in others if name not in tables}
+            tables["model"] = {**tables.get("model", {}), **dict(_model(function.name, others))}
+    return tables
+
+
+def _model(configuration: str, arguments: Mapping[str, ast.expr]) -> Iterator[tuple[str, object]]:
+    """Yield name and flavor of the model, as its registry has them, and what converts its modules.
+
+    The name is the first word of that of the configuration: `llama3_8b`.
+    """
+    spec, converters = arguments.get(SPEC), arguments.get(CONVERTERS)
+    if isinstance(spec, ast.Call) and ast.unparse(spec.func).endswith(REGISTRY):
+        flavor = _literal(spec.args[0]) if spec.args else None
+        yield from (("name", configuration.partition("_")[0]), ("flavor", str(flavor)))
+        more = [each.value for each in spec.keywords if each.arg != ATTENTION_BACKEND]
+        converters = ast.List(elts=more) if more else converters
+    if converters is None:
+        return
+    made = [
+        ast.unparse(each.func).removesuffix(".Config")
+        for each in ast.walk(converters)
+        if isinstance(each, ast.Call) and each is not converters
+    ]
+    if made or not isinstance(converters, ast.Call) or converters.args or converters.keywords:
+        yield "converters", ", ".join(made) or ast.unparse(converters)
 
 
 def _literal(tree: ast.expr) -> object:
@@ -125,7 +183,8 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
         framework="torchtitan",
         open_because=why,
         unmodelled=tuple(_unmodelled(parallel, training, model, pp=pp, optimizer=optimizer))
-        + (("products in float8",) if Values(source, tables, "float8").get(FLOAT8) else ()),
+        + (("products in float8",) if Values(source, tables, "float8").get(FLOAT8) else ())
+        + tuple(_unknown(source, tables)),
         shape=shape,
         layout=layout,
         tp=tp,
@@ -141,6 +200,16 @@ def read_torchtitan(source: str, tables: Mapping[str, object], *, shape: Transfo
         blocking_saves=checkpoint.text("async_mode", "disabled") == "disabled" if saves else None,
         watches_stragglers=False,
     )
+
+
+def _unknown(source: str, tables: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is not known here, and may change memory and speed."""
+    yield from (f"the table {name}" for name in tables if name not in HARMLESS.union(TABLES, READ_TOO))
+    degrees = tables.get("parallelism")
+    if isinstance(degrees, Mapping):
+        yield from (f"parallelism.{name}" for name in degrees if name not in KNOWN_PARALLELISM)
+    if Values(source, tables, "fault_tolerance").get("enable"):
+        yield "replicas that may fail (fault_tolerance)"
 
 
 def _as_today(source: str, tables: Mapping[str, object]) -> Mapping[str, object]:
@@ -215,6 +284,7 @@ def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) 
             micro_batch=micro,
             overlap=Overlap.ALL if parallel.get("enable_async_tensor_parallel") else Overlap.DATA,
             fused_sums=False,
+            sequence_parallel=parallel.flag("enable_sequence_parallel", True),
         )
     except UsageError as refusal:
         return None, f"no formula here has its layout ({refusal})"
