@@ -146,3 +146,34 @@ def test_an_event_that_a_file_has_twice_counts_once(tmp_path: Path) -> None:
     assert twice.kernels is not None
     assert twice.kernels.classes == once.kernels.classes
     assert twice.gpu_partition == once.gpu_partition
+
+
+@pytest.mark.parametrize("host", [True, False], ids=["host's marks", "GPU's marks"])
+def test_marks_of_the_gpu_alone_are_steps(host: bool, tmp_path: Path) -> None:
+    """Launches at 10, 14, 70 and 90 us; kernels at 20 to 50, 50 to 60, 75 to 100 and 110 to 130.
+
+    Without marks of the host, step 3 begins at the launch at 10, and step 4 at that at 70. Step 5's launch comes while
+    the GPU still works for step 4, so it begins at 100.
+    """
+    calls = [
+        complete("launch", str(at), "2", cat="cuda_runtime", pid=1, tid=1, correlation=at) for at in (10, 14, 70, 90)
+    ]
+    works = {10: (20, 30), 14: (50, 10), 70: (75, 25), 90: (110, 20)}
+    kernels = [complete("gemm", str(at), str(ns), correlation=call) for call, (at, ns) in works.items()]
+    marks = [
+        complete(f"ProfilerStep#{number}", str(begin), str(end - begin), cat="gpu_user_annotation")
+        for number, begin, end in ((3, 20, 60), (4, 75, 100), (5, 110, 130))
+    ]
+    hosts = [
+        complete(f"ProfilerStep#{number}", str(begin), str(end - begin), cat="user_annotation", pid=1, tid=1)
+        for number, begin, end in ((3, 10, 70), (4, 70, 90), (5, 90, 95))
+    ]
+    (tmp_path / "trace.json").write_text(kineto([*(hosts if host else []), *calls, *kernels, *marks]))
+    import_traces([tmp_path / "trace.json"], tmp_path / "run")
+    assert ledger_steps(analyze(open_run(tmp_path / "run")).ledger) == {
+        0: {
+            3: {"wall": 60_000, "other_compute": 40_000, "launch_gap": 20_000},
+            4: {"wall": 30_000, "other_compute": 25_000, "launch_gap": 5_000},
+            5: {"wall": 30_000, "other_compute": 20_000, "kernel_wait": 10_000},
+        }
+    }

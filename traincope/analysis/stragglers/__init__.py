@@ -8,6 +8,7 @@
     stragglers.py         the result: who, by how much, in which term
     roots.py              which rank's delay causes jitter in its pipeline
     slowdown.py, operation_order.py    what stragglers cost a job that was imported from a table of operations
+    stretches.py          steps of such a job in which a rank computes more slowly than in its others
 
 Findings and advice are in `verdict`.
 """

@@ -18,6 +18,7 @@ from enum import StrEnum
 import numpy as np
 
 from traincope.analysis.stragglers.operation_order import COMPUTE, Order, operation_order
+from traincope.analysis.stragglers.stretches import Stretch, slow_stretches
 from traincope.arrays import BEFORE_ALL_NS, Bools, Floats, Ints
 from traincope.store.side_tables.operations import OperationKind, Operations
 
@@ -102,6 +103,8 @@ class Slowdown:
     """The same with average operations: T_ideal."""
     unknown_operations: int
     """Operations of unknown types; the replay leaves them out."""
+    stretches: tuple[Stretch, ...]
+    """Steps in which one rank computes more slowly than in its others, in order."""
 
     @property
     def gain_ratio(self) -> float | None:
@@ -147,6 +150,7 @@ def slowdown(operations: Operations | None) -> Slowdown | None:
         replayed_ns=None if what_if is None else round(what_if.replayed_ns),
         ideal_ns=None if what_if is None else round(what_if.ideal_ns),
         unknown_operations=len(operations) - len(known),
+        stretches=slow_stretches(operations),
     )
 
 

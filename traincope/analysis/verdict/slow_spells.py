@@ -5,18 +5,20 @@ from collections.abc import Collection, Iterator
 from traincope.analysis.confidence import MEDIUM
 from traincope.analysis.faults.anomalies.slowness import slow_spells
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.stragglers.stretches import Stretch
 from traincope.analysis.verdict.findings import Finding, FindingKind, percent
+from traincope.analysis.verdict.losses.slowdowns import SLOWS_DOWN
 from traincope.timeline import Timeline
 
-ADVICE = (
-    "Look for what began on the rank's host at that step (other processes, a job's start, heat), and for longer inputs."
-)
 
-
-def spell_findings(timeline: Timeline, ledger: Ledger, *, late: Collection[int]) -> Iterator[Finding]:
-    """One finding per spell, without a gain: how often it comes back is unknown. `late`: ranks named as stragglers."""
+def spell_findings(
+    timeline: Timeline, ledger: Ledger, *, late: Collection[int], stretches: Collection[Stretch]
+) -> Iterator[Finding]:
+    """One finding per spell, without a gain: how often it comes back is unknown. `late`: ranks named as stragglers.
+    `stretches`: those of a table, which its spells are parts of.
+    """
     for spell in slow_spells(timeline, ledger):
-        if spell.rank in late:
+        if spell.rank in late or any(spell.rank == each.rank and each.has(spell.first_step) for each in stretches):
             continue
         low, high = (f"{times:.1f}" for times in spell.times)
         times = low if low == high else f"{low} to {high}"
@@ -30,5 +32,5 @@ def spell_findings(timeline: Timeline, ledger: Ledger, *, late: Collection[int])
                 f"them take {times} times the median by its computation, which costs {percent(spell.lost_ratio)} of "
                 "the time of all steps"
             ),
-            advice=ADVICE,
+            advice=SLOWS_DOWN,
         )

@@ -52,7 +52,7 @@ from traincope.analysis.verdict.data_findings import data_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import ended_stops, hang_findings
 from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, unfused_kernels
-from traincope.analysis.verdict.losses.slowdowns import slowdown_findings
+from traincope.analysis.verdict.losses.slowdowns import slowdown_findings, stretch_findings
 from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.memory_findings import memory_growth, snapshot_findings
@@ -148,6 +148,7 @@ def verdict(
         findings += kernels_below_peak(ratios, kernels, by_marks=ahead is not None)
     findings += unfused_kernels(unfused)
     findings += slowdown_findings(slowdown)
+    findings += stretch_findings(slowdown)
     findings += changed_steps(timeline, ledger)
     findings += lost_by_restarts(timeline)
     findings += checkpoint_cadence(reliability)
@@ -158,7 +159,9 @@ def verdict(
             _faults_only(real_faults) if real_faults else _healthy(ledger, partly_unclassified(timeline, kernels))
         )
     else:
-        findings += spell_findings(timeline, ledger, late={straggler.rank for straggler in stragglers.named})
+        late = {straggler.rank for straggler in stragglers.named}
+        stretches = () if slowdown is None else slowdown.stretches
+        findings += spell_findings(timeline, ledger, late=late, stretches=stretches)
     return ordered(findings)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traincope.arrays import Ints
+from traincope.arrays import AFTER_ALL_NS, BEFORE_ALL_NS, Ints
 from traincope.events import NO_STEP
 from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.ranges import ANNOTATION, NAMED
@@ -17,6 +17,8 @@ from traincope.timeline.device.works import NO_CALL, Works, compute_stream
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 MIN_ALIKE, MOST = 3, 0.8
 """Number of annotations of one name, and their share of the time of all annotations, from which they are like steps."""
+ON_GPU = "gpu_user_annotation"
+"""Category of the time on a stream from the first to the last work that was launched within an annotation."""
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#.*", re.DOTALL)
 
 
@@ -47,11 +49,13 @@ class DeviceSteps:
 
 
 def device_steps(trace: Trace, works: Works, *, marker: str | None = None) -> DeviceSteps:
-    """Find the steps by the ranges named `marker`; without it by the profiler's marks, otherwise by the optimizer's
-    steps. They may be absent.
+    """Find the steps by the ranges named `marker`; without it by the profiler's marks, those of the host or else of the
+    GPU, otherwise by the optimizer's steps. They may be absent.
     """
     number, rows = _marked(trace) if marker is None else _named_alike(trace, marker)
     begin_ns, end_ns = trace.start_ns[rows], trace.end_ns[rows]
+    if not len(number) and marker is None:
+        number, begin_ns, end_ns = _marked_on_gpu(trace, works)
     guessed = not len(number) and marker is None
     if guessed:
         ends = trace.end_ns[_optimizer_steps(trace)]
@@ -88,7 +92,7 @@ def stepping_thread(trace: Trace, *, marker: str | None = None) -> int:
 
 def marked_again(trace: Trace) -> tuple[int, ...]:
     """Return the steps that the profiler marks again after their end, as in a file of two profiles."""
-    every, rows = _marks(trace)
+    every, rows = _marks(trace, *NAMED)
     number, first = _firsts(trace)
     others = ~np.isin(rows, first)
     every, rows = every[others], rows[others]
@@ -104,7 +108,7 @@ def marked_after(trace: Trace) -> tuple[int, ...]:
 
 def marked_by_several(trace: Trace) -> tuple[int, ...]:
     """Return the steps that several processes mark, as in a file of the profiles of two ranks."""
-    every, rows = _marks(trace)
+    every, rows = _marks(trace, *NAMED)
     marks = zip(every.tolist(), trace.lane[rows].tolist(), strict=True)
     processes: dict[int, set[str]] = {}
     for number, lane in marks:
@@ -132,12 +136,35 @@ def like_steps(trace: Trace) -> str | None:
     return None
 
 
-def _marks(trace: Trace) -> tuple[Ints, Ints]:
-    """Number and row of each of the profiler's marks."""
+def _marks(trace: Trace, *categories: str) -> tuple[Ints, Ints]:
+    """Number and row of each of the profiler's marks of these categories."""
     matches = map(PROFILER_STEP.fullmatch, (*trace.names, ""))
     of_name = np.array([int(match[1]) if match else NO_STEP for match in matches], dtype=np.int64)
-    rows = np.flatnonzero(trace.of_category(*NAMED) & (of_name[trace.name] != NO_STEP))
+    rows = np.flatnonzero(trace.of_category(*categories) & (of_name[trace.name] != NO_STEP))
     return of_name[trace.name[rows]], rows
+
+
+def _marked_on_gpu(trace: Trace, works: Works) -> tuple[Ints, Ints, Ints]:
+    """Number of each step that the GPU's streams mark, when its first work was launched, and just after its last."""
+    numbers, rows = _marks(trace, ON_GPU)
+    first_ns: dict[int, int] = {}
+    after_ns: dict[int, int] = {}
+    for lane in np.unique(trace.lane[works.row]).tolist():
+        on_stream = np.flatnonzero(trace.lane[works.row] == lane)
+        marks = trace.lane[rows] == lane
+        begins = np.searchsorted(works.start_ns[on_stream], trace.start_ns[rows[marks]], side="left")
+        ends = np.searchsorted(works.start_ns[on_stream], trace.end_ns[rows[marks]], side="left")
+        for number, begin, end in zip(numbers[marks].tolist(), begins.tolist(), ends.tolist(), strict=True):
+            launched_ns = works.launched_ns[on_stream[begin:end]]
+            if len(launched_ns):
+                first_ns[number] = min(first_ns.get(number, AFTER_ALL_NS), int(launched_ns.min()))
+                after_ns[number] = max(after_ns.get(number, BEFORE_ALL_NS), int(launched_ns.max()) + 1)
+    number = np.array(sorted(first_ns, key=first_ns.__getitem__), dtype=np.int64)
+    begin_ns, end_ns = (
+        np.array([each[step] for step in number.tolist()], dtype=np.int64) for each in (first_ns, after_ns)
+    )
+    rising = number == np.maximum.accumulate(number) if len(number) else number.astype(bool)
+    return number[rising], begin_ns[rising], end_ns[rising]
 
 
 def _marked(trace: Trace) -> tuple[Ints, Ints]:
@@ -151,7 +178,7 @@ def _marked(trace: Trace) -> tuple[Ints, Ints]:
 
 def _firsts(trace: Trace) -> tuple[Ints, Ints]:
     """Number and row of the first mark of each step, in order of time."""
-    every, rows = _marks(trace)
+    every, rows = _marks(trace, *NAMED)
     number, first = np.unique(every, return_index=True)
     in_order = np.argsort(trace.start_ns[rows[first]], kind="stable")
     return number[in_order], rows[first][in_order]

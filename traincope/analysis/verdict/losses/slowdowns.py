@@ -1,12 +1,15 @@
-"""Finding about the cause of a job's slowdown, from replays of its table of operations."""
+"""Findings about a job's slowdown, from its table of operations: its cause by replays, and ranks that slow down."""
 
 from collections.abc import Iterator
 
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.stragglers.slowdown import STRAGGLING_RATIO, Slowdown, SlowdownCause
 from traincope.analysis.verdict.findings import Finding, FindingKind, percent, with_gain
-from traincope.units import numbers
+from traincope.units import count, numbers
 
+SLOWS_DOWN = (
+    "Look for what began on the rank's host at that step (other processes, a job's start, heat), and for longer inputs."
+)
 ADVICE = {
     SlowdownCause.WORKER: "Test the hosts and GPUs of these ranks, and replace those that stay slow.",
     SlowdownCause.LAST_STAGE: "Move layers from the last stage to the others: it also computes the loss.",
@@ -35,6 +38,23 @@ def slowdown_findings(slowdown: Slowdown | None) -> Iterator[Finding]:
     )
 
 
+def stretch_findings(slowdown: Slowdown | None) -> Iterator[Finding]:
+    """Yield one finding per stretch, without a gain: how often it comes back is unknown."""
+    for stretch in () if slowdown is None else slowdown.stretches:
+        yield Finding(
+            kind=FindingKind.SLOW_STEP,
+            ranks=(stretch.rank,),
+            steps=tuple(range(stretch.first_step, stretch.last_step + 1)),
+            confidence=MEDIUM,
+            evidence=(
+                f"rank {stretch.rank} slows down {stretch.when}: its computation takes {stretch.ratio:.2f} times as "
+                f"long as in its other steps, in {count(stretch.num_steps, 'step')}, which costs "
+                f"{percent(stretch.lost_ratio)} of the time of all steps"
+            ),
+            advice=SLOWS_DOWN,
+        )
+
+
 def _slower(slowdown: Slowdown) -> str:
     return f"a step takes {slowdown.ratio or 0.0:.2f} times as long as with average operations"
 
@@ -42,7 +62,9 @@ def _slower(slowdown: Slowdown) -> str:
 def _evidence(slowdown: Slowdown) -> str:
     if slowdown.cause is SlowdownCause.WORKER:
         who, share = numbers(slowdown.slowest, "rank"), percent(slowdown.worker_share or 0.0)
-        return f"{share} of the loss is due to {who}{_longer(slowdown, f'rank {slowdown.worker}', 'its stage')}"
+        since = "".join(f", {each.when}" for each in slowdown.stretches if each.rank == slowdown.worker)
+        longer = _longer(slowdown, f"rank {slowdown.worker}", "its stage")
+        return f"{share} of the loss is due to {who}{since}{longer}"
     if slowdown.cause is SlowdownCause.LAST_STAGE:
         share = percent(slowdown.last_stage_share or 0.0)
         return f"{share} of the loss is due to the last stage{_longer(slowdown, 'it', 'the other stages')}"
