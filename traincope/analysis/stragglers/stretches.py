@@ -7,6 +7,7 @@ statistic: Page 1954, Biometrika 41, 100-115), as long as the change is clear ab
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def slow_stretches(operations: Operations) -> tuple[Stretch, ...]:
 def _stretches(rank: int, own_ns: Floats, times: Floats, *, steps: Ints, lengths_ns: Floats) -> Iterator[Stretch]:
     smooth = _without_single_steps(times)
     borders = [0, *sorted(_changes(smooth, noise=_noise(times))), len(smooth)]
-    parts = list(zip(borders, borders[1:], strict=False))
+    parts = list(pairwise(borders))
     levels = [float(np.median(smooth[begin:end])) for begin, end in parts]
     limit = ALIKE_RATIO * min(levels)
     usual = np.zeros(len(smooth), dtype=bool)
