@@ -1,12 +1,18 @@
 """Kernel traces of an opened run, and a sentence for each unreadable one."""
 
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
 
 from tests.ingest.writing import complete, kineto
+from tests.virtual_gpu.kineto import write_traces
+from tests.virtual_gpu.programs import PROGRAMS
+from traincope.analysis import analyze
 from traincope.ingest import import_traces
+from traincope.report.document.document import to_document
 from traincope.timeline import open_run, traces
 
 
@@ -42,6 +48,22 @@ def test_a_cut_or_damaged_trace_does_not_affect_others(tmp_path: Path) -> None:
     first, second = result.problems
     assert first.startswith("kernels-step-00000010.json of rank 0 is not whole: it ends before its events do")
     assert second.startswith(f"{damaged} is not a trace of torch's profiler")
+
+
+def test_a_large_run_is_read_rank_by_rank_with_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_traces(write_traces(PROGRAMS["late peer"], tmp_path / "traces"), tmp_path / "run")
+    held = open_run(tmp_path / "run")
+    monkeypatch.setattr(traces, "MAX_HELD_EVENTS", 1)
+    on_disk = open_run(tmp_path / "run")
+    ranks = on_disk.traces.ranks
+    assert isinstance(ranks, traces.TracesOnDisk)
+    assert [*ranks] == [*held.traces.ranks]
+    first = weakref.ref(ranks[0][0])
+    assert ranks[1][0].info.rank == 1
+    gc.collect()
+    assert first() is None
+    assert to_document(analyze(on_disk)) == to_document(analyze(held))
+    assert on_disk.extent_ns == held.extent_ns
 
 
 def test_only_the_newest_steps_are_read_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ from traincope.analysis.verdict.verdict import verdict
 from traincope.errors import UsageError
 from traincope.events import Kind
 from traincope.timeline import Instances, Timeline
-from traincope.timeline.device.traced import traced_gpus
+from traincope.timeline.device.traced import TracedGpu, traced_gpus
 from traincope.timeline.device.works import has_launches
 
 
@@ -310,8 +310,8 @@ def analyze(
 
 def _without_launches(timeline: Timeline) -> tuple[str, ...] | None:
     """The terms that nothing measures if imported traces lack every launch; None where the clock alone decides."""
-    traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
-    if not timeline.run.info.imported or not traces or any(map(has_launches, traces)):
+    traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
+    if not timeline.run.info.imported or not timeline.traces.ranks or any(map(has_launches, traces)):
         return None
     without = NOT_MEASURED[timeline.ledger_clock]
     return without if "launch_gap" in without else (*without, "launch_gap")
@@ -353,11 +353,9 @@ def _analysis(
     job = goodput(timeline, end_ns=run_end_ns(timeline, stopped) if stopped else None)
     reliable = reliability(timeline, job, ends=ends, hangs=stopped, background=saves)
     marker = timeline.run.info.settings.get("step_marker")
-    traced = tuple(
-        gpu for rank, traces in timeline.traces.ranks.items() for gpu in traced_gpus(traces, rank=rank, marker=marker)
-    )
     bandwidths = {rank.rank: memory_bandwidth(rank.info.device) for rank in timeline.run.ranks}
-    chains = unfused(traced, bandwidths)
+    queues: list[QueueLength] = []
+    chains = unfused(_traced_gpus(timeline, marker=marker, queues=queues), bandwidths)
     by_kernel = kernels(timeline)
     experts, gpus, on_streams = expert_loads(timeline), gpu_partition(timeline), device_stalls(timeline, ledger)
     short_hosts = host_shortages(timeline, ledger)
@@ -394,7 +392,7 @@ def _analysis(
         run_ahead=ahead,
         kernels=by_kernel,
         gpu_partition=gpus,
-        queue_lengths=queue_lengths(traced),
+        queue_lengths=tuple(queues),
         unfused=chains,
         calls=calls,
         verdict=verdict(
@@ -427,6 +425,14 @@ def _analysis(
             fed=None if order is None and not calls else fed_data(timeline),
         ),
     )
+
+
+def _traced_gpus(timeline: Timeline, *, marker: str | None, queues: list[QueueLength]) -> Iterator[TracedGpu]:
+    """Yield the GPUs of all traces, and add the lengths of their queues to `queues`: each trace is read once for both."""
+    for rank, traces in timeline.traces.ranks.items():
+        for gpu in traced_gpus(traces, rank=rank, marker=marker):
+            queues.extend(queue_lengths((gpu,)))
+            yield gpu
 
 
 def _step_moves(context: Context, excluded: ExcludedSteps) -> StepMoves | None:

@@ -244,10 +244,11 @@ class Timeline:
     @property
     def extent_ns(self) -> tuple[int, int]:
         """First and last instant of any record or kernel; without one, twice the instant at which the run was made."""
-        traces = [trace for parts in self.traces.ranks.values() for trace in parts if len(trace)]
         starts = [int(rank.main["start_ns"].min()) for rank in self.ranks if len(rank.main)]
-        starts += [int(trace.start_ns.min()) for trace in traces]
-        ends = [rank.last_ns for rank in self.ranks] + [int(trace.end_ns.max()) for trace in traces]
+        ends = [rank.last_ns for rank in self.ranks]
+        for trace in (trace for parts in self.traces.ranks.values() for trace in parts if len(trace)):
+            starts.append(int(trace.start_ns.min()))
+            ends.append(int(trace.end_ns.max()))
         return (min(starts), max(ends)) if starts else (self.run.info.started_wall_ns,) * 2
 
     @property

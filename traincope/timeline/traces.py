@@ -1,7 +1,10 @@
-"""Kernel traces of a run, read when it is opened: imported traces, and single steps that the recorder traced."""
+"""Kernel traces of a run, read when it is opened: imported traces, and single steps that the recorder traced.
+
+The traces of a large run stay on disk, and are read again, rank by rank, by each analysis that needs them.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,11 +19,16 @@ MAX_JSON_BYTES = 512 << 20
 """Limit for traces in JSON, which take some seconds to read. Further traces can be imported."""
 
 
+MAX_HELD_EVENTS = 8 << 20
+"""Events of all traces up to which they stay in memory, at about 110 bytes each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
     """Traces by rank, and problems with their files."""
 
-    ranks: dict[int, tuple[Trace, ...]] = field(default_factory=dict)
+    ranks: Mapping[int, tuple[Trace, ...]] = field(default_factory=dict)
+    """Iterate over ranks one by one, and keep no trace of those before: each may be in memory for as long only."""
     problems: tuple[str, ...] = ()
     """One sentence for each trace that could not be read completely."""
 
@@ -28,16 +36,22 @@ class Traces:
 def read_traces(run: RunRecords) -> Traces:
     """Read all imported traces, and the recorder's newest steps up to `MAX_JSON_BYTES`."""
     traces: dict[int, list[Trace]] = defaultdict(list)
-    problems = []
+    files: dict[int, list[Path]] = defaultdict(list)
+    num_events, problems = 0, []
     chosen, skipped = _within_budget(run.ranks)
     for rank, path in chosen:
         try:
-            trace = read_trace(path) if path.suffix == ".npz" else read_kineto(path, step=window_step(path))
+            trace = _read(path, rank=rank)
         except (DataError, RunDirectoryError) as error:
             problems.append(str(error))
             continue
         name = trace.info.source or path.name
-        traces[rank].append(replace(trace, info=replace(trace.info, rank=rank)))
+        files[rank].append(path)
+        num_events += len(trace)
+        if num_events <= MAX_HELD_EVENTS:
+            traces[rank].append(trace)
+        else:
+            traces.clear()
         if trace.info.lost is not None:
             problems.append(f"{name} of rank {rank} is not whole: {trace.info.lost}")
         if trace.info.num_untimed:
@@ -56,7 +70,36 @@ def read_traces(run: RunRecords) -> Traces:
             f"{len(skipped):,} kernel traces are not read: together they exceed {MAX_JSON_BYTES >> 20} MiB of JSON. "
             f"Read them with traincope import. The first is {skipped[0]}"
         )
-    return Traces(ranks={rank: tuple(traces[rank]) for rank in sorted(traces)}, problems=tuple(problems))
+    held = {rank: tuple(traces[rank]) for rank in sorted(traces)}
+    return Traces(ranks=held if num_events <= MAX_HELD_EVENTS else TracesOnDisk(files), problems=tuple(problems))
+
+
+class TracesOnDisk(Mapping[int, tuple[Trace, ...]]):
+    """Traces by rank, of which only those of the rank that was asked for last are in memory."""
+
+    def __init__(self, files: Mapping[int, Sequence[Path]]) -> None:
+        self._files = {rank: tuple(files[rank]) for rank in sorted(files)}
+        self._last: tuple[int, tuple[Trace, ...]] | None = None
+
+    def __getitem__(self, rank: int) -> tuple[Trace, ...]:
+        """Raises DataError or RunDirectoryError if a file has changed since the run was opened."""
+        last = self._last
+        if last is None or last[0] != rank:
+            files = self._files[rank]
+            last = self._last = None  # so that not two ranks are in memory
+            last = self._last = (rank, tuple(_read(path, rank=rank) for path in files))
+        return last[1]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _read(path: Path, *, rank: int) -> Trace:
+    trace = read_trace(path) if path.suffix == ".npz" else read_kineto(path, step=window_step(path))
+    return replace(trace, info=replace(trace.info, rank=rank))
 
 
 def _within_budget(ranks: Iterable[RankRecords]) -> tuple[list[tuple[int, Path]], list[Path]]:

@@ -61,12 +61,12 @@ class Events(Generic[Place, Piece]):
         for rank in self._timeline.ranks:
             if rank.rank in ranks:
                 yield from self._rank(rank)
-        traces = [
+        traces = (
             (number, trace)
             for number, rank_traces in self._timeline.traces.ranks.items()
-            for trace in rank_traces
             if number in ranks
-        ]
+            for trace in rank_traces
+        )
         beyond = max((rank.rank for rank in self._timeline.ranks), default=-1) + 2
         for process, (number, trace) in enumerate(traces, start=beyond):
             yield from self._trace(number, trace, process=process)

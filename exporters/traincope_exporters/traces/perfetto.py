@@ -34,7 +34,7 @@ def perfetto(timeline: Timeline) -> Iterator[str]:
 
 def _base_ns(timeline: Timeline) -> int:
     threads = [records for rank in timeline.ranks for records in rank.threads.values()]
-    traced = [trace for traces in timeline.traces.ranks.values() for trace in traces]
+    traced = (trace for traces in timeline.traces.ranks.values() for trace in traces)
     starts = [int(records["start_ns"].min()) for records in threads if len(records)]
     starts += [int(trace.start_ns[0]) for trace in traced if len(trace)]
     if not starts:

@@ -5,7 +5,7 @@ an operator without the operators that it calls.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -119,19 +119,26 @@ class Kernels:
 
 def kernels(timeline: Timeline) -> Kernels | None:
     """Sum the kernels of all traces by class; None if no trace contains a kernel or an operator."""
-    traces = [(rank, trace) for rank, result in timeline.traces.ranks.items() for trace in result]
-    for source, category in ((Source.DEVICE, KERNEL), (Source.HOST, HOST_OPERATOR)):
-        chosen = [(rank, trace) for rank, trace in traces if trace.of_category(category).any()]
-        if chosen:
-            return _kernels(timeline, chosen, source)
-    return None
+    categories = {Source.DEVICE: KERNEL, Source.HOST: HOST_OPERATOR}
+    found = (_kernels(timeline, _with(timeline, category), source) for source, category in categories.items())
+    return next((result for result in found if result.num_traces), None)
 
 
-def _kernels(timeline: Timeline, traces: list[tuple[int, Trace]], source: Source) -> Kernels:
+def _with(timeline: Timeline, category: str) -> Iterator[tuple[int, Trace]]:
+    """Yield ranks and traces with events of a category."""
+    for rank, traces in timeline.traces.ranks.items():
+        yield from ((rank, trace) for trace in traces if trace.of_category(category).any())
+
+
+def _kernels(timeline: Timeline, traces: Iterable[tuple[int, Trace]], source: Source) -> Kernels:
     counting = _Counting(source=source)
     overlaps = []
+    ranks: list[int] = []
+    steps: set[int] = set()
     records = {entry.rank: entry for entry in timeline.run.ranks}
     for rank, trace in traces:
+        ranks.append(rank)
+        steps |= set() if trace.info.step is None else {trace.info.step}
         times = _times(trace, source)
         counting.add(times)
         counting.rate(_rated(timeline, records[rank], times, source))
@@ -140,9 +147,9 @@ def _kernels(timeline: Timeline, traces: list[tuple[int, Trace]], source: Source
             _add_rooflines(counting, records[rank], times, timeline.run.info.settings)
     return Kernels(
         source=source,
-        ranks=tuple(dict.fromkeys(rank for rank, _ in traces)),
-        steps=tuple(sorted({trace.info.step for _, trace in traces if trace.info.step is not None})),
-        num_traces=len(traces),
+        ranks=tuple(dict.fromkeys(ranks)),
+        steps=tuple(sorted(steps)),
+        num_traces=len(ranks),
         classes=counting.by_class(),
         longest=counting.longest(),
         overlap=sum_overlaps(overlaps) if overlaps else None,

@@ -52,16 +52,21 @@ def shapes_evidence(timeline: Timeline) -> ShapesEvidence | None:
     if timeline.of_host_traces:
         return ShapesEvidence(executed_reason=NO_GPU, model_reason=None, rank_reason=None)
     counted = {rank.rank: counted_flops(rank) for rank in timeline.ranks}
-    traces = [trace for rank in counted for trace in timeline.traces.ranks.get(rank, ())]
     marker = timeline.run.info.settings.get("step_marker")
-    executed = next((why for trace in traces for why in _gaps(trace, marker=marker)), None)
+    executed = None
+    has_shapes = is_compiled = stated = communicates = False
+    for trace in (trace for rank in counted for trace in timeline.traces.ranks.get(rank, ())):
+        executed = executed or next(_gaps(trace, marker=marker), None)
+        has_shapes |= trace.info.has_shapes
+        is_compiled |= any(COMPILED in name for name in trace.names)
+        stated |= trace.info.world_size is not None
+        communicates |= bool(is_communication(trace).any())
     if executed is None and (None in counted.values() or not counted):
-        executed = NO_PRODUCTS if any(trace.info.has_shapes for trace in traces) else NO_SHAPES
+        executed = NO_PRODUCTS if has_shapes else NO_SHAPES
     model = next((why for each in counted.values() if each for why in _repetitions(each)), None)
-    if model is None and any(COMPILED in name for trace in traces for name in trace.names):
+    if model is None and is_compiled:
         model = COMPILED_BACKWARD
-    stated = any(trace.info.world_size is not None for trace in traces)
-    alone = stated or not any(is_communication(trace).any() for trace in traces)
+    alone = stated or not communicates
     return ShapesEvidence(executed_reason=executed, model_reason=model, rank_reason=None if alone else NO_WORLD_SIZE)
 
 

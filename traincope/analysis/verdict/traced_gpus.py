@@ -53,7 +53,7 @@ NEITHER = Finding(
 
 def untraced_gpus(timeline: Timeline) -> tuple[Finding, ...]:
     """NO_GPU for traces of a training on GPUs that contain no GPU events: times of its host say little."""
-    traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
+    traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
     return (NO_GPU,) if timeline.of_host_traces and any(map(names_gpu, traces)) else ()
 
 
@@ -97,7 +97,7 @@ def traced_gpus(
 ) -> tuple[Finding, ...]:
     """Losses of traced time, the largest first; healthy without a loss; NO_STEPS without GPU events or whole traces."""
     if not parts:
-        traces = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank]
+        traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
         return (NO_GPU if any(map(names_gpu, traces)) else NEITHER,)
     cut = {rank for rank, traces in timeline.traces.ranks.items() if any(trace.info.lost for trace in traces)}
     parts = [part for part in parts if part.rank not in cut]

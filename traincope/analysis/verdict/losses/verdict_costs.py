@@ -448,10 +448,11 @@ def _uncovered(timeline: Timeline, ledger: Ledger, ahead: RunAhead | None) -> tu
         return NO_OPERATION if timeline.run.operations.known.all() else OF_UNKNOWN_TYPES
     if not timeline.run.info.imported or ledger.clock is not LedgerClock.DEVICE:
         return NO_PROBE
-    unlinked = [trace for of_rank in timeline.traces.ranks.values() for trace in of_rank if not has_launches(trace)]
+    traces = (trace for of_rank in timeline.traces.ranks.values() for trace in of_rank)
+    unlinked = [traces_host(trace) for trace in traces if not has_launches(trace)]
     if not unlinked:
         return NO_NEXT_LAUNCH
-    return NO_LINK if all(map(traces_host, unlinked)) else NO_LAUNCH
+    return NO_LINK if all(unlinked) else NO_LAUNCH
 
 
 def _unattributed(
