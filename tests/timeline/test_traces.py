@@ -58,7 +58,7 @@ def test_a_large_run_is_read_rank_by_rank_with_the_same_report(tmp_path: Path, m
     ranks = on_disk.traces.ranks
     assert isinstance(ranks, traces.TracesOnDisk)
     assert [*ranks] == [*held.traces.ranks]
-    first = weakref.ref(ranks[0][0])
+    first = weakref.ref(ranks[0][0].start_ns)
     assert ranks[1][0].info.rank == 1
     gc.collect()
     assert first() is None

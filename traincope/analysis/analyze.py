@@ -428,7 +428,7 @@ def _analysis(
 
 
 def _traced_gpus(timeline: Timeline, *, marker: str | None, queues: list[QueueLength]) -> Iterator[TracedGpu]:
-    """Yield the GPUs of all traces, and add the lengths of their queues to `queues`: each trace is read once for both."""
+    """Yield the GPUs of all traces, and add the lengths of their queues: each trace is read once for both."""
     for rank, traces in timeline.traces.ranks.items():
         for gpu in traced_gpus(traces, rank=rank, marker=marker):
             queues.extend(queue_lengths((gpu,)))
