@@ -5,6 +5,7 @@
 `FOLDER` holds traces of real GPUs, which are not in this repository. Virtual GPUs write the others.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.virtual_gpu.kineto import NEW, OLD, write_traces
 from tests.virtual_gpu.programs import PROGRAMS
 from tests.written import write_table
 from traincope.ingest import read_kineto
+from traincope.ingest.foreign import begin
 from traincope.store.job.manifests import RunInfo
 from traincope.store.side_tables.traces import Trace
 from traincope.timeline.device.collectives import UNKNOWN_AXIS, device_collectives
@@ -26,7 +28,10 @@ from traincope.timeline.device.works import NO_CALL
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "imported-files.md"
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 NAME = "producers"
-HEAD = ("| traces | GPU | lacks |", "|---|---|---|")
+EVENTS = b'"traceEvents"'
+HEAD = ("| traces | GPU | versions that it states | lacks |", "|---|---|---|---|")
+VERSIONS = re.compile(rb'"(\w*(?:torch|cuda|cupti|hip|rocm|nccl)\w*version)"\s*:\s*"?([\w.+-]+)')
+"""Versions before the events."""
 
 
 def lines(folder: Path) -> Iterator[str]:
@@ -37,7 +42,7 @@ def lines(folder: Path) -> Iterator[str]:
         program = next(iter(PROGRAMS.values()))
         for name, style in (("newest torch", NEW), ("torch before 1.12", OLD)):
             first = write_traces(program, Path(made) / name, style)[0]
-            yield _line(f"virtual GPU, names of {name}", read_kineto(first))
+            yield _line(f"virtual GPU, names of {name}", first)
         path = Path(made) / "cpu.json"
         with profile(
             activities=[ProfilerActivity.CPU],
@@ -48,18 +53,21 @@ def lines(folder: Path) -> Iterator[str]:
             for _ in range(2):
                 torch.nn.Linear(8, 8)(torch.ones(2, 8)).sum().backward()
                 profiler.step()
-        yield _line(f"torch {torch.__version__.partition('+')[0]} on a CPU", read_kineto(path))
+        yield _line(f"torch {torch.__version__.partition('+')[0]} on a CPU", path)
 
 
 def line_of(path: Path, folder: Path) -> str:
-    return _line(str(path.relative_to(folder)), read_kineto(path))
+    return _line(str(path.relative_to(folder)), path)
 
 
-def _line(name: str, trace: Trace) -> str:
+def _line(name: str, path: Path) -> str:
+    trace = read_kineto(path)
     gpu = next(iter(traced([trace], rank=trace.info.rank or 0, marker=None)), None)
     device = next(iter(trace.info.devices.values()), "not named")
     shown = "none" if gpu is not None and gpu.works.on_host else device
-    return f"| {name} | {shown} | {', '.join(_lacks(trace, gpu)) or 'nothing'} |"
+    stated = [f"{key.decode()} {value.decode()}" for key, value in VERSIONS.findall(begin(path).split(EVENTS)[0])]
+    versions, lacks = ", ".join(dict.fromkeys(stated)) or "none", ", ".join(_lacks(trace, gpu)) or "nothing"
+    return f"| {name} | {shown} | {versions} | {lacks} |"
 
 
 def _lacks(trace: Trace, gpu: TracedGpu | None) -> Iterator[str]:

@@ -85,6 +85,26 @@ def test_a_trace_of_unknown_categories_is_of_another_tool(categories: tuple[str,
         import_traces([tmp_path / "trace.json"], tmp_path / "run")
 
 
+@pytest.mark.parametrize("place", ["begin", "end"])
+def test_a_trace_of_ascend_is_refused_although_its_host_events_are_like_torchs(place: str, tmp_path: Path) -> None:
+    host = [complete("aten::mm", str(at), "5", cat="cpu_op", number="x" * 100) for at in range(2000)]
+    device = {"ph": "M", "name": "process_name", "pid": 9, "tid": 0, "args": {"name": "Ascend Hardware"}}
+    listed = [device, *host] if place == "begin" else [*host, device]
+    (tmp_path / "trace_view.json").write_text(kineto(listed))
+    with pytest.raises(DataError, match=r"trace_view\.json is a trace of Ascend's profiler, which is not read"):
+        import_traces([tmp_path / "trace_view.json"], tmp_path / "run")
+
+
+def test_events_in_two_parts_are_refused_with_the_reason(tmp_path: Path) -> None:
+    events = [
+        {"ph": phase, "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": at}
+        for at, phase in ((1, "B"), (3, "E"))
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(DataError, match=r"events in two parts \(ph B and E\)"):
+        import_traces([tmp_path / "trace.json"], tmp_path / "run")
+
+
 @pytest.mark.parametrize("category", ["kernel", "cpu_op", "xpu_runtime", "mtia_driver", "gpu_user_annotation"])
 def test_one_category_of_torchs_profiler_is_enough(category: str, tmp_path: Path) -> None:
     """Whatever the words in its begin."""

@@ -1,6 +1,7 @@
 """Files of other tools that are not read, known by their names or their begin."""
 
 import gzip
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,12 @@ class _Foreign:
     suffixes: tuple[str, ...] = ()
 
 
+ASCEND = _Foreign(
+    what="a trace of Ascend's profiler",
+    words=((b"Ascend Hardware",), (b"AI_CORE",), (b"AI_VECTOR_CORE",), (b"aclnn",), (b"AscendCL",)),
+)
+BEGINS = re.compile(rb'"ph"\s*:\s*"B"')
+"""Phase of an event that another one ends."""
 FOREIGN = (
     _Foreign(what="an archive (zip), as torch.save writes them", first=(b"PK\x03\x04",)),
     _Foreign(what="packed by zstd, xz or bzip2 (unpack it)", first=(b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh")),
@@ -77,7 +84,7 @@ FOREIGN = (
     _Foreign(what="a profile of memray", words=((b"memray\0",),)),
     _Foreign(what="a profile of speedscope, as py-spy writes them", words=((b"speedscope",),)),
     _Foreign(what="a timeline of Horovod", words=((b"NEGOTIATE_ALLREDUCE",),)),
-    _Foreign(what="a trace of Ascend's profiler", words=((b"Ascend Hardware",), (b"AI_CORE",), (b"aclnn",))),
+    ASCEND,
     _Foreign(what="a trace of Chromium", words=((b"disabled-by-default-",), (b"devtools.timeline",))),
 )
 """The first that fits decides."""
@@ -94,6 +101,23 @@ def begin(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error):
         return b""
     return head
+
+
+def is_of_ascend(path: Path) -> bool:
+    """Return whether begin or end of a file has words of Ascend's profiler, whose host events are like torch's."""
+    head = begin(path)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - HEAD, 0))
+            tail = file.read()
+    except OSError:
+        tail = b""
+    return _fits(ASCEND, path, head) or _fits(ASCEND, path, tail)
+
+
+def has_begins(path: Path) -> bool:
+    """Return whether the begin of a file has events in two parts, their begin and their end."""
+    return BEGINS.search(begin(path)) is not None
 
 
 def foreign_format(path: Path) -> str | None:

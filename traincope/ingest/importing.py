@@ -16,7 +16,7 @@ from traincope.errors import DataError, UsageError
 from traincope.executors import start_method
 from traincope.ingest.cards import NOTHING_GIVEN, Given, rank_card, run_card, write_card
 from traincope.ingest.flight_recorder import holds_dumps
-from traincope.ingest.foreign import begin, foreign_format
+from traincope.ingest.foreign import ASCEND, begin, foreign_format, has_begins, is_of_ascend
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.private_files import make_directory
 from traincope.store.job.manifests import MAX_RANKS
@@ -243,9 +243,16 @@ def _read(path: Path, *, on_read: Callable[[int], object]) -> Trace:
     """Read a trace of torch's profiler. Raises DataError for any other file."""
     trace = read_kineto(path, step=window_step(path), on_read=on_read)
     if not len(trace):
+        if has_begins(path):
+            raise DataError(
+                f"{path} has events in two parts (ph B and E), which are not read; write complete events (ph X), as "
+                "torch's profiler does"
+            )
         raise DataError(
             f"{path} contains no operator, kernel or range of torch's profiler, so there is nothing to import"
         )
+    if not trace.of_category(KERNEL, *MEMORY).any() and is_of_ascend(path):
+        raise DataError(f"{path} is {ASCEND.what}, which is not read; import a trace of torch's profiler")
     if not any(map(OF_TORCH.fullmatch, trace.categories)):
         listed = ", ".join(map(repr, trace.categories[:MAX_NAMED]))
         raise DataError(f"{path} is a trace of another tool: no event has a category of torch's profiler, but {listed}")

@@ -229,6 +229,12 @@ def test_a_negative_duration_counts_as_zero(tmp_path: Path) -> None:
     assert trace.info.num_negative == 1
 
 
+def test_an_event_that_ends_beyond_64_bits_is_left_out(tmp_path: Path) -> None:
+    events = [complete("a", "1", "2"), complete("b", "9000000000000000", "300000000000000")]
+    trace = read(kineto(events), tmp_path)
+    assert (trace.names[trace.name[0]], len(trace), trace.info.num_untimed) == ("a", 1, 1)
+
+
 def test_a_bare_list_of_events_is_a_trace_also_without_its_end(tmp_path: Path) -> None:
     text = kineto(EVENTS)
     bare = text[text.index("[") : text.rindex("]")]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from traincope.arrays import Bools, Ints
+from traincope.arrays import AFTER_ALL_NS, Bools, Ints
 from traincope.events import Work
 from traincope.ingest.traces.batches import Batch, Numbers
 from traincope.ingest.traces.collectives import ANNOTATION_OF, OPERATOR, collective, sizes
@@ -183,6 +183,10 @@ class Columns:
         """Take all events, in order of start. Raises OverflowError for a time beyond 64 bits."""
         columns = {name: column.take() for name, column in self._columns.items()}
         columns["start_ns"] += np.int64(base_ns)
+        in_range = columns["start_ns"] <= AFTER_ALL_NS - np.maximum(columns["duration_ns"], 0)
+        if not in_range.all():
+            columns = {name: column[in_range] for name, column in columns.items()}
+            info = replace(info, num_untimed=info.num_untimed + int(np.count_nonzero(~in_range)))
         info = replace(info, num_negative=int(np.count_nonzero(columns["duration_ns"] < 0)))
         np.maximum(columns["duration_ns"], 0, out=columns["duration_ns"])
         _sort(columns)
