@@ -231,7 +231,7 @@ def test_a_negative_duration_counts_as_zero(tmp_path: Path) -> None:
 
 def test_an_event_that_ends_beyond_64_bits_is_left_out(tmp_path: Path) -> None:
     events = [complete("a", "1", "2"), complete("b", "9000000000000000", "300000000000000")]
-    trace = read(kineto(events), tmp_path)
+    trace = read_kineto(written(tmp_path, kineto(events)))
     assert (trace.names[trace.name[0]], len(trace), trace.info.num_untimed) == ("a", 1, 1)
 
 
