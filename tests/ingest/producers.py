@@ -30,7 +30,7 @@ TRACES = Path(__file__).parents[3] / "shared" / "traces"
 NAME = "producers"
 EVENTS = b'"traceEvents"'
 HEAD = ("| traces | GPU | versions that it states | lacks |", "|---|---|---|---|")
-VERSIONS = re.compile(rb'"(\w*(?:torch|cuda|cupti|hip|rocm|nccl)\w*version)"\s*:\s*"?([\w.+-]+)')
+VERSIONS = re.compile(rb'"(\w*(?:torch|cuda|cupti|hip|rocm|nccl)\w*version)"\s*:\s*"?(\d[\w.+-]*)')
 """Versions before the events."""
 
 

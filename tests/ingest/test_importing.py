@@ -24,6 +24,15 @@ def trace(path: Path, *, rank: int | None = None, world_size: int = 4, start: st
     return path
 
 
+def test_files_without_a_rank_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (0, 2, 10):
+        (tmp_path / f"trace_{number}.json").write_text(kineto([complete("gemm", str(number), "1")]))
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in find_traces([tmp_path])] == ["trace_0.json", "trace_2.json", "trace_10.json"]
+    assert find_traces(files) == find_traces([tmp_path])
+    assert find_traces([files[2], files[0]]) == (files[2], files[0])
+
+
 def test_traces_that_contain_their_rank_become_a_run(tmp_path: Path) -> None:
     files = [trace(tmp_path / "a.json", rank=2), trace(tmp_path / "b.json", rank=0, start="90")]
     imported = import_traces(files, tmp_path / "run")

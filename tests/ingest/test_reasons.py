@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.ingest.writing import Event, complete, kineto
+from tests.ingest.writing import Event, Raw, complete, kineto
 from traincope.analysis import analyze
 from traincope.ingest import import_traces
 from traincope.report.text.text import render
@@ -70,6 +70,11 @@ class File:
 
 def file(*events: Event, head: dict[str, Any] | None = None, cut: bool = False) -> File:
     return File(ranks=[events], head=head or {}, cut=cut)
+
+
+def later(*events: Event) -> list[Event]:
+    """The same events 1 ms later."""
+    return [{**event, "ts": Raw(str(int(event["ts"]) + 1000))} for event in events]
 
 
 def of_group(*ranks: int) -> File:
@@ -204,8 +209,16 @@ REASONS: dict[str, tuple[File, File]] = {
         file(STEP, *WORK, complete("ProfilerStep#2", "1000", "1000", cat="user_annotation", pid=1, tid=1)),
     ),
     "repeats steps of rank 0, so its own are left out": (
+        File(ranks=[[STEP, *WORK], later(STEP, *WORK)], head={"distributedInfo": {"rank": 0, "world_size": 1}}),
+        File(ranks=[[STEP, *WORK], later(STEP, *WORK)]),
+    ),
+    "are both of rank 0, and their GPU works at the same time": (
         File(ranks=[[STEP, *WORK], [STEP, *WORK]], head={"distributedInfo": {"rank": 0, "world_size": 1}}),
         File(ranks=[[STEP, *WORK], [STEP, *WORK]]),
+    ),
+    "or for 1 event without a valid time, if they are kernels": (
+        file(STEP, *launched("gemm", 10, 500), *launched("gemm", 900, 50), complete("gemm", "600", "NaN")),
+        file(STEP, *launched("gemm", 10, 500), *launched("gemm", 900, 50)),
     ),
     "is cut, so it gives no ledger": (file(STEP, *WORK, MM, cut=True), file(STEP, *WORK, MM)),
     "has 1 event with a negative duration, counted as 0 ns": (

@@ -1,7 +1,7 @@
 """Dumps of torch's flight recorder as the records of a run: the latest collectives of each rank, and nothing else."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ NUMBER = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 HEAD = 1 << 14
 """Bytes at the begin of a dump that contain one of its keys."""
 KEYS, OF_TRACES = (b"entries", b"pg_config", b"pg_status", b"at_ns"), (b"traceEvents", b"schemaVersion")
+MAX_MESSAGES = 4
 ON_DEVICE = {"cuda": "unknown"}
 WATCHDOG_NS = 300_000_000_000
 """Longest time that NCCL's watchdog takes to write after a time-out. Younger files are copies, or were asked for."""
@@ -50,6 +51,7 @@ def read_dumps(paths: Sequence[Path]) -> RunRecords:
         at_ns = max(at_ns, min(limit_ns, written_ns))
         if written_ns > limit_ns + WATCHDOG_NS:
             problems = (*problems, MAY_BE_OF_BEFORE)
+    problems = (*problems, *_messages(flights))
     members = [rank for flight in flights.values() for ranks in flight.groups.values() for rank in ranks]
     size = min(max([*members, *flights]) + 1, MAX_RANKS)
     return RunRecords(
@@ -125,6 +127,16 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 def _inside(folder: Path) -> list[Path]:
     """Files of a folder, and of the folders in it, as of one host each."""
     return sorted(each for each in (*folder.iterdir(), *folder.glob("*/*")) if each.is_file())
+
+
+def _messages(flights: Mapping[int, Flight]) -> Iterator[str]:
+    """Say which messages are not complete: torch does not count them as it counts collectives."""
+    for rank, flight in flights.items():
+        if flight.open_messages:
+            yield (
+                f"why rank {rank} still waits in {', '.join(flight.open_messages[:MAX_MESSAGES])}: of messages between "
+                "two ranks the dumps do not show which one is late; see what the other of the two does"
+            )
 
 
 def _rank(path: Path, flight: Flight) -> int | None:

@@ -34,6 +34,7 @@ from traincope.units import count
 from traincope.whole_files import written_aside
 
 RANK_IN_NAME = re.compile(r"rank[-_]?(\d{1,7})", re.IGNORECASE)
+NUMBERS = re.compile(r"([0-9]+)")
 WORKER = re.compile(r"(.+?)\.\d+\.pt\.trace\.json(\.gz)?")
 """Names that `tensorboard_trace_handler` gives to the traces of a process: its worker's name, and the time."""
 SUFFIXES = (".json", ".json.gz")
@@ -106,11 +107,17 @@ def find_traces(paths: Sequence[Path]) -> tuple[Path, ...]:
     found: list[Path] = []
     for path in paths:
         named = (file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and not file.is_dir())
-        inside = sorted(named) if path.is_dir() else [path]
+        inside = sorted(named, key=_by_numbers) if path.is_dir() else [path]
         if not inside:
             raise UsageError(f"{path} contains no trace; the names of traces end in {' or '.join(SUFFIXES)}")
         found += inside
-    return tuple(found)
+    return tuple(sorted(found, key=_by_numbers) if found == sorted(found) else found)
+
+
+def _by_numbers(path: Path) -> tuple[tuple[bool, int, str], ...]:
+    """Order of names in which trace_2 comes before trace_10: a rank may follow from a file's place."""
+    parts = NUMBERS.split(str(path))
+    return tuple((part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
 
 
 def import_traces(

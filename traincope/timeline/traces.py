@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from traincope.errors import DataError, RunDirectoryError
 from traincope.ingest.traces.kineto import read_kineto
 from traincope.store import RankRecords, RunRecords
 from traincope.store.layout import window_step
-from traincope.store.side_tables.traces import Trace, read_trace
+from traincope.store.side_tables.traces import KERNEL, MEMORY, Trace, read_trace
 from traincope.units import count
 
 MAX_JSON_BYTES = 512 << 20
@@ -37,6 +39,7 @@ def read_traces(run: RunRecords) -> Traces:
     """Read all imported traces, and the recorder's newest steps up to `MAX_JSON_BYTES`."""
     traces: dict[int, list[Trace]] = defaultdict(list)
     files: dict[int, list[Path]] = defaultdict(list)
+    spans: dict[int, _Spans] = defaultdict(_Spans)
     num_events, problems = 0, []
     chosen, skipped = _within_budget(run.ranks)
     for rank, path in chosen:
@@ -46,6 +49,12 @@ def read_traces(run: RunRecords) -> Traces:
             problems.append(str(error))
             continue
         name = trace.info.source or path.name
+        if run.info.imported and (other := spans[rank].meets(trace)) is not None:
+            problems.append(
+                f"{name} and {other} are both of rank {rank}, and their GPU works at the same time, so {name} is left "
+                "out: give it the rank that it is of, by its name (rank_N)"
+            )
+            continue
         files[rank].append(path)
         num_events += len(trace)
         if num_events <= MAX_HELD_EVENTS:
@@ -72,6 +81,27 @@ def read_traces(run: RunRecords) -> Traces:
         )
     held = {rank: tuple(traces[rank]) for rank in sorted(traces)}
     return Traces(ranks=held if num_events <= MAX_HELD_EVENTS else TracesOnDisk(files), problems=tuple(problems))
+
+
+class _Spans:
+    """When the GPUs of one rank worked in its traces."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[str, str, int, int]] = []
+
+    def meets(self, trace: Trace) -> str | None:
+        """Return the source of an earlier trace in which a GPU worked while it did in this one; None without one."""
+        rows = np.flatnonzero(trace.of_category(KERNEL, *MEMORY))
+        own = []
+        for gpu in {trace.lanes[lane].process for lane in np.unique(trace.lane[rows]).tolist()}:
+            of_gpu = rows[np.array([lane.process == gpu for lane in trace.lanes])[trace.lane[rows]]]
+            own.append((trace.info.source, gpu, int(trace.start_ns[of_gpu].min()), int(trace.end_ns[of_gpu].max())))
+        for _, gpu, begin_ns, end_ns in own:
+            for source, other, began_ns, ended_ns in self._taken:
+                if gpu == other and begin_ns < ended_ns and began_ns < end_ns:
+                    return source
+        self._taken += own
+        return None
 
 
 class TracesOnDisk(Mapping[int, tuple[Trace, ...]]):

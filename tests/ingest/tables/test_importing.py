@@ -11,7 +11,7 @@ from tests.ingest.tables import jobs
 from tests.ingest.tables.jobs import MS, Computation, Job, step_seconds, table, write_csv
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.verdict.findings import FindingKind
-from traincope.errors import RunDirectoryError, UsageError
+from traincope.errors import DataError, RunDirectoryError, UsageError
 from traincope.events import Kind
 from traincope.ingest import import_table
 from traincope.report.document.document import to_document
@@ -146,6 +146,12 @@ def test_a_damaged_table_of_a_run_is_an_error(tmp_path: Path) -> None:
         open_run(tmp_path / "run")
 
 
+def test_a_table_in_microseconds_is_refused(tmp_path: Path) -> None:
+    rows = [row | {"duration": 1e9 * float(str(row["duration"]))} for row in table(JOB)]
+    with pytest.raises(DataError, match="takes 1,500,000 s in the median; start and duration are in seconds"):
+        import_table(write_csv(tmp_path / "table.csv", rows), tmp_path / "run")
+
+
 @pytest.mark.parametrize("kinds", [("gather",), ("gather", "reduce"), ("unheard_of",)])
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_a_table_without_computations_has_a_report(kinds: tuple[str, ...], num_steps: int, tmp_path: Path) -> None:
@@ -190,7 +196,7 @@ def slower_from_step_20_on(of: Computation) -> float:
 
 
 def test_the_cause_of_a_slowdown_has_the_step_from_which_its_worker_is_slow(tmp_path: Path) -> None:
-    job = Job(replicas=6, stages=2, microbatches=4, steps=range(60), seconds=slower_from_step_20_on)
+    job = Job(replicas=6, stages=1, microbatches=4, steps=range(60), seconds=slower_from_step_20_on)
     import_table(write_csv(tmp_path / "table.csv", table(job)), tmp_path / "run")
     found = {each.kind: each for each in analyze(open_run(tmp_path / "run")).verdict}
     assert "due to rank 4, from step 20 on" in found[FindingKind.SLOWDOWN].evidence

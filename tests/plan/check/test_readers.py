@@ -9,6 +9,7 @@ import pytest
 from traincope.errors import UsageError
 from traincope.plan.check.readers.deepspeed import plain_json, read_deepspeed
 from traincope.plan.check.readers.megatron import read_megatron
+from traincope.plan.check.readers.others import other_yaml
 from traincope.plan.check.readers.torchtitan import python_tables, read_torchtitan
 from traincope.plan.check.registry import unjudged
 from traincope.plan.check.training_plan import TrainingPlan
@@ -585,6 +586,40 @@ def test_tables_of_torchtitan_that_are_not_known_are_named() -> None:
     assert titan({}, lora={"rank": 8}, metrics={}).unmodelled == ("the table lora",)
     assert titan({"new_degree": 2}).unmodelled == ("parallelism.new_degree",)
     assert titan({}, fault_tolerance={"enable": True}).unmodelled == ("replicas that may fail (fault_tolerance)",)
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ({"moe": {"enabled": True, "ep_size": 4}}, "the setting moe"),
+        ({"amp": {"enabled": True}}, "the setting amp"),
+        ({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}}, "the setting zero_optimization.zenflow"),
+    ],
+)
+def test_settings_of_deepspeed_that_are_not_known_are_named(table: dict[str, object], what: str) -> None:
+    assert what in deepspeed(table).unmodelled
+
+
+def test_settings_of_deepspeed_that_are_off_or_harmless_are_not_named() -> None:
+    zero = {"stage": 3, "stage3_max_live_parameters": 10**9, "overlap_comm": True, "zenflow": None}
+    harmless = {"amp": {"enabled": False}, "wandb": {"enabled": True}, "steps_per_print": 10, "bf16": {"enabled": True}}
+    assert deepspeed({"zero_optimization": zero, **harmless}).unmodelled == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("compute_environment: LOCAL_MACHINE\nnum_processes: 8\n", "Accelerate"),
+        ("base_model: a/b\nmicro_batch_size: 2\n", "Axolotl"),
+        ("stage: sft\nfinetuning_type: lora\n", "LLaMA-Factory"),
+        ("max_seq_len: 2048\nmodel:\n  name: mpt_causal_lm\n", "llm-foundry"),
+        ("per_device_train_batch_size: 1\n", "transformers' Trainer"),
+        ("trainer:\n  devices: 8\n", "NeMo"),
+    ],
+)
+def test_yaml_of_other_tools_is_known_by_its_keys(text: str, what: str) -> None:
+    assert what in (other_yaml(text) or "")
+    assert other_yaml("num-layers: 4\n") is None
 
 
 def test_a_model_and_an_older_number_of_microbatches_are_read() -> None:

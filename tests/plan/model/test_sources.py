@@ -82,7 +82,7 @@ def test_experts(tmp_path: Path) -> None:
         ({"model_type": None}, "model_type None is not known"),
         ({"hidden_size": None}, "lacks hidden_size"),
         ({"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
-        ({"sliding_window": 4096}, "windows of 4096 tokens"),
+        ({"sliding_window": 4096}, "has sliding_window, and not the layer_types that say where"),
     ],
 )
 def test_an_uncertain_configuration_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:

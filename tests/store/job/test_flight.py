@@ -56,6 +56,21 @@ def test_entries_are_read_and_messages_are_left_out(tmp_path: Path) -> None:
     assert [entry.complete for entry in flight.entries] == [True, False]
 
 
+def test_members_that_an_entry_lacks_are_unknown(tmp_path: Path) -> None:
+    lacks = {**ENTRY, "frames": None, "input_dtypes": None, "input_sizes": None}
+    flight = read_flight(written(tmp_path, lacks, {**ENTRY, "input_sizes": [None]}) / FLIGHT_FILE)
+    assert flight is not None
+    assert [(entry.num_elements, entry.operation) for entry in flight.entries] == [(None, "all_reduce")] * 2
+
+
+def test_messages_that_are_not_complete_are_named(tmp_path: Path) -> None:
+    message = {**ENTRY, "is_p2p": True, "retired": False}
+    sent, received = ({**message, "profiling_name": f"nccl:{name}"} for name in ("send 0->1", "recv 0<-1"))
+    flight = read_flight(written(tmp_path, sent, sent, {**received, "retired": True}) / FLIGHT_FILE)
+    assert flight is not None
+    assert flight.open_messages == ("send 0->1",)
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -8,6 +8,7 @@ statistic: Page 1954, Biometrika 41, 100-115), as long as the change is clear ab
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 
 import numpy as np
 
@@ -127,7 +128,7 @@ def _without_single_steps(times: Floats) -> Floats:
 
 def _noise(times: Floats) -> float:
     """Standard deviation between neighbours, which a few changes of the mean do not move."""
-    deviation = SCALE * float(np.median(np.abs(np.diff(times)))) / np.sqrt(2)
+    deviation = SCALE * float(np.median(np.abs(np.diff(times)))) / sqrt(2)
     return max(deviation, LEAST_NOISE * float(np.median(times)))
 
 

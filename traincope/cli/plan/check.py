@@ -19,7 +19,8 @@ from traincope.lines import Trimmed, indented
 from traincope.plan.check.predicting import predicted
 from traincope.plan.check.problem import Problem, Rule, Severity, Site
 from traincope.plan.check.readers.deepspeed import is_deepspeed, plain_json, read_deepspeed
-from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, is_megatron_yaml, is_nemo, read_megatron
+from traincope.plan.check.readers.megatron import MEGATRON, YAML, is_megatron, is_megatron_yaml, read_megatron
+from traincope.plan.check.readers.others import BATCH_OF_TRAINER, OF_OTHERS, other_yaml
 from traincope.plan.check.readers.torchtitan import is_torchtitan, python_tables, read_torchtitan
 from traincope.plan.check.registry import RULES, check, unjudged
 from traincope.plan.check.training_plan import TrainingPlan
@@ -130,8 +131,8 @@ def read_plan(path: Path, *, shape: Transformer | None, gpus: int, vocabulary: i
         return _own_plan(path)
     if path.suffix == ".py" and (configured := python_tables(str(path), text, name=name)) is not None:
         return read_torchtitan(str(path), configured, shape=shape, gpus=gpus)
-    if path.suffix in YAML and is_nemo(text):
-        raise UsageError(f"{path} is a configuration of NeMo, which is not read; give Megatron-LM's arguments")
+    if path.suffix in YAML and (what := other_yaml(text)) is not None:
+        raise UsageError(f"{path} is {what}, which is not read; {OF_OTHERS}")
     if is_megatron_yaml(text) if path.suffix in YAML else is_megatron(text):
         return read_megatron(str(path), text, shape=shape, gpus=gpus, vocabulary=vocabulary)
     raise UsageError(
@@ -167,6 +168,8 @@ def _read_json(path: Path, text: str, *, shape: Transformer | None, gpus: int) -
         table = json.loads(plain_json(text))
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON: {error}; correct that place") from error
+    if isinstance(table, dict) and BATCH_OF_TRAINER in table:
+        raise UsageError(f"{path} has the arguments of transformers' Trainer, which are not read; {OF_OTHERS}")
     if isinstance(table, dict) and "model_type" in table:
         raise UsageError(f"{path} describes a model, not a training: give a plan, and this file with --model")
     if not isinstance(table, dict) or not is_deepspeed(table):

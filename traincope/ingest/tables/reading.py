@@ -39,6 +39,8 @@ LATEST_SECONDS = 9e9
 """Bound of `start`: 63 bits hold that many seconds in nanoseconds."""
 LONGEST_SECONDS = 1e8
 """Bound of `duration`."""
+LONGEST_USUAL_SECONDS = 3600.0
+"""Median duration of a microbatch's computations, from which the numbers are no seconds."""
 LAST_IN_ORDER = 1 << 53
 """Bound of `seq_id`: larger numbers of 64 bits are not exact as floats."""
 
@@ -76,6 +78,7 @@ def read_table(path: Path) -> Table:
     start, duration = numbers["start"], numbers["duration"]
     _require(path, "start", np.abs(start) < LATEST_SECONDS, start)
     _require(path, "duration", (duration >= 0) & (duration < LONGEST_SECONDS), duration)
+    _require_seconds(path, duration[np.isin(optype, (OperationKind.FORWARD, OperationKind.BACKWARD))])
     start_ns = np.rint(start * 1e9).astype(np.int64)
     zeros = np.zeros(len(optype), dtype=np.int64)
     # What has no chunk has -1 there; it is not used for these operations.
@@ -92,6 +95,16 @@ def read_table(path: Path) -> Table:
         start_ns=start_ns,
         end_ns=start_ns + np.rint(duration * 1e9).astype(np.int64),
     )
+
+
+def _require_seconds(path: Path, computed: Floats) -> None:
+    """Require computations of microbatches that take seconds: those of an hour are in another unit."""
+    usual = float(np.median(computed)) if len(computed) else 0.0
+    if usual > LONGEST_USUAL_SECONDS:
+        raise DataError(
+            f"a forward or backward of {path} takes {usual:,.0f} s in the median; start and duration are in seconds: "
+            "divide those in us by 1,000,000, and those in ms by 1,000"
+        )
 
 
 def _parquet(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import gzip
 import json
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
@@ -44,8 +44,8 @@ class FlightEntry:
     """Its number in the group, from 1."""
     operation: str
     dtype: str
-    num_elements: int
-    """Elements of the rank's inputs."""
+    num_elements: int | None
+    """Elements of the rank's inputs; None if the entry does not state them."""
     complete: bool
     created_wall_ns: int
     timeout_ns: int = 0
@@ -66,6 +66,8 @@ class Flight:
     """Some collectives ran on GPUs."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
     """torch's name of a group -> the description that the training gave it."""
+    open_messages: tuple[str, ...] = ()
+    """Messages between two ranks that are not complete, as torch names them: `send 0->1`."""
     completed: Mapping[str, int] = field(default_factory=dict)
     """torch's name of a group without messages -> number of its last complete collective."""
 
@@ -106,6 +108,7 @@ def read_flight(path: Path) -> Flight | None:
             groups={str(name): tuple(map(_whole, ranks)) for name, ranks in raw.get("groups", config).items()},
             on_device=any(str(entry["profiling_name"]).startswith(ON_DEVICE) for entry in listed),
             descriptions={group: text for group, text in map(_group, listed) if text},
+            open_messages=tuple(dict.fromkeys(_open_messages(listed))),
             completed=_completed(listed, trace.get("pg_status") or {}),
         )
     except DAMAGED:
@@ -146,6 +149,12 @@ def _completed(listed: Sequence[Mapping[str, Any]], status: Mapping[Any, Any]) -
     return {name: number for name, number in last.items() if number >= 0}
 
 
+def _open_messages(listed: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for entry in listed:
+        if entry.get("is_p2p") and not _entry(entry, at_ns=0).complete:
+            yield str(entry["profiling_name"]).rpartition(":")[2]
+
+
 def _whole(value: Any) -> int:
     """Raises ValueError for a number that no counter or clock of torch has."""
     number = int(value)
@@ -174,14 +183,20 @@ def _instants(raw: Mapping[str, Any]) -> list[int]:
     return [_whole(raw.get(name) or 0) for name in INSTANTS]
 
 
+def _num_elements(sizes: Any) -> int | None:
+    if sizes is None or any(size is None for size in sizes):
+        return None
+    return sum(prod(map(int, size)) for size in sizes)
+
+
 def _entry(raw: Mapping[str, Any], *, at_ns: int) -> FlightEntry:
     """`at_ns`: instant of the dump, which stands for those that an entry lacks."""
     return FlightEntry(
         group=_group(raw)[0],
         sequence=_whole(raw["collective_seq_id"] if "collective_seq_id" in raw else raw["seq_id"]),
         operation=str(raw["profiling_name"]).rpartition(":")[2],
-        dtype=",".join(map(str, raw.get("input_dtypes", ()))),
-        num_elements=sum(prod(map(int, size)) for size in raw.get("input_sizes", ())),
+        dtype=",".join(map(str, raw.get("input_dtypes") or ())),
+        num_elements=_num_elements(raw.get("input_sizes")),
         complete=bool(raw.get("retired")) or raw.get("state") == COMPLETED,
         created_wall_ns=next(filter(None, _instants(raw)), at_ns),
         timeout_ns=_whole(1_000_000 * int(raw.get("timeout_ms") or 0)),

@@ -55,7 +55,7 @@ from traincope.analysis.verdict.losses.straggler_findings import (
 )
 from traincope.timeline import LedgerClock, Timeline
 from traincope.timeline.device.works import has_launches, traces_host
-from traincope.units import duration, numbers
+from traincope.units import count, duration, numbers
 
 LARGE_EVALUATION = 0.1
 """Share of a run from which evaluation is a finding. It is not a loss: the user asked for it."""
@@ -359,19 +359,28 @@ def _host(
         share = others.share(term)
         if share >= MIN_SHARE:
             ranks = others.carriers(term)
+            lost = _lost_events(timeline) if term == "launch_gap" else 0
+            but = f", or for {count(lost, 'event')} without a valid time, if they are kernels" if lost else ""
             yield (
                 share,
                 priced(
                     Finding(
                         kind=FindingKind(term),
                         ranks=ranks,
-                        confidence=MEDIUM,
-                        evidence=f"{what} for {percent(share)} of step time{others.suffix(ranks)}",
+                        confidence=UNKNOWN if lost else MEDIUM,
+                        evidence=f"{what} for {percent(share)} of step time{others.suffix(ranks)}{but}",
                         advice=host_advice(term, timeline, ranks),
                     ),
                     prices.gain(others.without(term), share=share, at_most=term in PARTLY_REMOVED),
                 ),
             )
+
+
+def _lost_events(timeline: Timeline) -> int:
+    """Events of imported traces that are left out: the time of a kernel among them seems idle."""
+    if not timeline.run.info.imported:
+        return 0
+    return sum(trace.info.num_untimed for of_rank in timeline.traces.ranks.values() for trace in of_rank)
 
 
 def _launch_bound(timeline: Timeline, ahead: RunAhead | None) -> Weighted:

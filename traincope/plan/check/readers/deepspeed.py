@@ -33,6 +33,52 @@ ADAM = frozenset({"adam", "adamw", "fusedadam", "cpuadam", AUTO})
 """Types of optimizers whose states the formulas count: a master copy and two moments of every weight."""
 OLD_OFFLOAD = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_params"}
 """Table of an offload -> its older flag, for the CPU."""
+HARMLESS = frozenset(
+    {
+        *(
+            "scheduler",
+            "communication_data_type",
+            "prescale_gradients",
+            "gradient_predivide_factor",
+            "sparse_gradients",
+        ),
+        *(
+            "zero_allow_untested_optimizer",
+            "zero_force_ds_cpu_optimizer",
+            "aio",
+            "steps_per_print",
+            "dump_state",
+            "seed",
+        ),
+        *("wall_clock_breakdown", "flops_profiler", "activation_checkpointing", "tensorboard", "wandb", "csv_monitor"),
+        *("comet", "comms_logger", "autotuning", "data_types", "checkpoint", "load_universal_checkpoint", "compile"),
+        *("use_data_before_expert_parallelism", "seq_parallel_communication_data_type", "memory_breakdown", "timers"),
+        *("disable_allgather", "dataloader_drop_last", "nebula", "data_parallel_size", "train_iters", "eigenvalue"),
+    }
+)
+"""Settings that change neither memory nor speed by more than a formula's error, or of which the file says no more."""
+READ = frozenset(
+    {
+        *(*BATCH, CLIPPING, "optimizer", "fp16", "bf16", "bfloat16", "zero_optimization", "tensor_parallel"),
+        *("pipeline", "sequence_parallel_size"),
+    }
+)
+OF_ZERO = frozenset(
+    {
+        *("stage", "offload_param", "offload_optimizer", *OLD_OFFLOAD.values(), "cpu_offload_use_pin_memory"),
+        *("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size"),
+        *("zero_quantized_nontrainable_weights", "mics_hierarchical_params_gather", "allgather_partitions"),
+        *("allgather_bucket_size", "overlap_comm", "reduce_scatter", "reduce_bucket_size", "contiguous_gradients"),
+        *("load_from_fp32_weights", "sub_group_size", "elastic_checkpoint", "round_robin_gradients", "legacy_stage1"),
+        *("memory_efficient_linear", "pipeline_loading_checkpoint", "override_module_apply"),
+        *("ignore_unused_parameters", "use_multi_rank_bucket_allreduce", "log_trace_cache_warnings"),
+        *("gather_16bit_weights_on_model_save", "enable_sanity_checks", "leaf_module", "prefetch_bucket_size"),
+        *("param_persistence_threshold", "model_persistence_threshold", "max_live_parameters", "max_reuse_distance"),
+        *("use_all_reduce_for_fetch_params", "module_granularity_threshold", "zero_module_granularity_threshold"),
+    }
+)
+"""Settings of `zero_optimization` that are read, or set the sizes of buffers."""
+OF_STAGE_3 = "stage3_"
 UNMODELLED_16 = ("fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states")
 
 
@@ -136,6 +182,10 @@ def _unmodelled(top: Values, zero: Values) -> Iterator[str]:
     optimizer = top.table("optimizer").text("type", AUTO)
     if optimizer.lower() not in ADAM:
         yield f"the optimizer {optimizer}"
+    yield from (f"the setting {name}" for name in top.names() if name not in HARMLESS | READ and top.is_used(name))
+    for name in zero.names():
+        if name not in OF_ZERO and not name.startswith(OF_STAGE_3) and zero.is_used(name):
+            yield f"the setting zero_optimization.{name}"
 
 
 def _is_on(value: object) -> bool:

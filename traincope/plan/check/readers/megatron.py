@@ -93,16 +93,8 @@ MAX_PATTERN = 10_000
 """Most layers in a pattern of experts."""
 
 
-NEMO = re.compile(r"^(?:trainer|exp_manager)\s*:|^\s*_target_\s*:|^\s*encoder_seq_length\s*:", re.MULTILINE)
-
-
 def is_megatron(text: str) -> bool:
     return any(name in text for name in ("--num-layers", "--tensor-model-parallel-size"))
-
-
-def is_nemo(text: str) -> bool:
-    """Return whether this is NeMo's YAML, which has some of Megatron-LM's names with other defaults."""
-    return NEMO.search(text) is not None
 
 
 def is_megatron_yaml(text: str) -> bool:

@@ -28,6 +28,14 @@ class Values:
     def given(self, key: str) -> bool:
         return key in self._table
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._table)
+
+    def is_used(self, key: str) -> bool:
+        """Return whether the value is neither false nor a table that is not enabled."""
+        value = self._table.get(key)
+        return value.get("enabled", True) is not False if isinstance(value, Mapping) else value not in (None, False, 0)
+
     def get(self, key: str) -> object:
         """Value of any kind; None if it is not given."""
         return self._table.get(key)

@@ -3,7 +3,7 @@
 Messages between two ranks are those that were recorded: torch counts them otherwise, and of gloo it has none.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +51,20 @@ def flight_calls(timeline: Timeline, recorded: Mapping[int, RankCalls]) -> dict[
         return None
     groups = _groups(timeline, flights)
     first, furthest = _first_common(flights), _furthest(flights)
+    unsized = frozenset(
+        (entry.group, entry.sequence)
+        for flight in flights.values()
+        for entry in flight.entries
+        if entry.num_elements is None
+    )
     made = {
         number: RankCalls(
             recorded[number].rank,
-            tuple(_with_messages(_calls(recorded[number].rank, flight, groups, first, furthest), recorded[number])),
+            tuple(
+                _with_messages(
+                    _calls(recorded[number].rank, flight, groups, first, furthest, unsized=unsized), recorded[number]
+                )
+            ),
             frozenset(identity for identity in recorded[number].waiting if identity[0].direct),
             by_flight=True,
             messages=recorded[number].messages,
@@ -143,8 +153,13 @@ def _calls(
     groups: Mapping[str, Group],
     first: Mapping[str, int],
     furthest: Mapping[str, int],
+    *,
+    unsized: Collection[tuple[str, int]],
 ) -> Iterator[Call]:
-    """What is complete on another member is no wait for any of them, and counts as complete."""
+    """What is complete on another member is no wait for any of them, and counts as complete.
+
+    `unsized`: groups and numbers of collectives whose size some member does not state. Those of others cannot differ.
+    """
     entries = [entry for entry in flight.entries if entry.sequence >= first.get(entry.group, 0)]
     times_ns = _on_axis(rank, np.array([entry.created_wall_ns for entry in entries], dtype=np.int64))
     counted: dict[tuple[str, int], int] = {}
@@ -157,7 +172,9 @@ def _calls(
             window=FLIGHT_WINDOW,
             sequence=entry.sequence,
             operation=_operation(entry),
-            num_bytes=entry.num_elements * ITEM_BYTES.get(entry.dtype, 1),
+            num_bytes=0
+            if (entry.group, entry.sequence) in unsized
+            else (entry.num_elements or 0) * ITEM_BYTES.get(entry.dtype, 1),
             root=-1,
             step=step,
             torch_count=0,
