@@ -1,0 +1,56 @@
+"""Two real jobs of two ranks, joined by gloo groups of their own store. One is 50 ms late in every step."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distributed.between_jobs.launching import BIN, launch, losses
+
+PROGRAM = Path(__file__).with_name("replica_group.py")
+LATE_SECONDS = 0.05
+
+
+def report(*runs: Path) -> Any:
+    command = [BIN / "traincope", "report", *runs, "--format", "json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    settings = [{}, {"LATE_SECONDS": str(LATE_SECONDS)}]
+    return launch(PROGRAM, tmp_path_factory.mktemp("recorded"), settings, recorded=True)
+
+
+def test_a_group_that_is_read_alone_may_wait(runs: list[Path]) -> None:
+    document = report(runs[0])
+    terms = {term["term"]: term for term in document["ledger"]["terms"]}
+    assert terms["exposed_transfer[replica]"]["ratio"] > 0.3
+    first = document["verdict"][0]
+    assert first["kind"] == "exposed_communication"
+    assert "they may be waiting for a late one" in first["evidence"]
+    assert not any("bf16" in finding["advice"] for finding in document["verdict"])
+
+
+def test_groups_that_are_read_together_split_wait_and_transfer(runs: list[Path]) -> None:
+    """Nothing is named by hand. The wait of a step is the delay, to a tenth."""
+    together = report(*runs)
+    early, late = together["exchanges"]
+    assert (early["axis"], early["role"], late["role"]) == ("replica", "replica-0", "replica-1")
+    assert early["num_collectives"] == late["num_collectives"] >= 2 * 4 * 20
+    ledger = together["reports"][0]["ledger"]
+    waits = {term["term"]: term["ns"] for term in ledger["terms"]}["exposed_wait[replica]"]
+    assert waits / ledger["rank_steps"] / 1e9 == pytest.approx(LATE_SECONDS, rel=0.2)
+    assert (late["wait_ratio"] or 0.0) < 0.1
+    assert any(sentence.startswith("replica-1 is late: ") for sentence in together["sentences"])
+    assert together["reports"][0]["verdict"][0]["kind"] == "exposed_wait"
+    for role in together["roles"]:
+        assert sum(part["ns"] for part in role["parts"]) == role["total_ns"]
+        assert role["total_ns"] == 2 * together["elapsed_ns"]
+
+
+def test_recording_changes_no_loss(runs: list[Path], tmp_path: Path) -> None:
+    launch(PROGRAM, tmp_path, [{}, {}], recorded=False)
+    assert losses(tmp_path) == losses(runs[0].parents[1])
