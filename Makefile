@@ -22,7 +22,7 @@ TORCH ?= 2.6.0
 COMPAT := .venv-torch-$(TORCH)
 DOCS := .venv-docs
 
-.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-gpus test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
+.PHONY: demo test test-native check-native fuzz programs test-engine test-timing test-gpu test-gpus test-release dist compat compat-matrix docs docs-serve docs-version notebooks check setup format bench bench-live bench-diff bench-viewer bench-engine bench-overhead bench-report bench-ingest producers test-kill sample-runs FORCE truth truth-bubble truth-clocks truth-flops truth-memory truth-plan truth-steps score-hangs score-healthy score-stragglers score-corruption score-preflight score-reports score-rl accuracy metrics-table worked-numbers schema public dashboards pictures validate-launch clean test-integrations test-launchers validate-exports validate-dashboards test-frameworks bench-scale score-hosts bench-tree
 
 demo: setup
 	@$(BIN)/traincope demo
@@ -222,6 +222,10 @@ score-reports: setup
 
 bench-tree: setup
 	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))
+
+# ONLY=name runs one case and writes nothing.
+score-rl: setup
+	@$(BIN)/python -m tests.score.rl.score $(ONLY)
 
 score-corruption: setup
 	@$(BIN)/python -m tests.score.corruption $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))

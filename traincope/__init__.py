@@ -35,7 +35,7 @@ def _is_command() -> bool:
 
 
 if TYPE_CHECKING or not _is_command():
-    from traincope.record.run import Run, event, log, phase, run, span, step, wait_for
+    from traincope.record.run import Run, event, log, phase, rollout, run, span, step, wait_for
 
 
 def _version() -> str:
@@ -62,6 +62,7 @@ __all__ = [
     "log",
     "open_run",
     "phase",
+    "rollout",
     "run",
     "span",
     "step",
@@ -69,7 +70,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Run", "event", "log", "phase", "run", "span", "step", "wait_for"), "traincope.record.run"),
+    **dict.fromkeys(
+        ("Run", "event", "log", "phase", "rollout", "run", "span", "step", "wait_for"), "traincope.record.run"
+    ),
     "Analysis": "traincope.analysis",
     "OpenedRun": "traincope.report.opened_run",
     "Timeline": "traincope.timeline",

@@ -170,6 +170,22 @@ ROLLBACK = "rollback"
 that state, `why`, and by the recorder `undone`, the number of undone steps, and `last`, the last of them.
 """
 
+LONG_SAMPLE = "long sample"
+"""Name of the event of a sample of a rollout that is longer than all before on its rank; details: `id`, `tokens`, and
+`tool_seconds` if it is known.
+"""
+ROLLOUT_SAMPLES, ROLLOUT_PROMPTS, ROLLOUT_GENERATED, ROLLOUT_DISCARDED, ROLLOUT_LONGEST, ROLLOUT_HALF = ROLLOUT = (
+    "rollout.samples",
+    "rollout.prompt_tokens",
+    "rollout.generated_tokens",
+    "rollout.discarded_tokens",
+    "rollout.longest",
+    "rollout.half_done",
+)
+"""Names of the logged values of one batch of rollouts: samples, tokens, tokens of the longest sample, and tokens after
+which fewer than half of the samples still generate.
+"""
+
 SKIPPED_STEP = "skipped step"
 """Name of the event by which a training declares that the open step updates nothing; details: `why`."""
 

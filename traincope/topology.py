@@ -11,6 +11,10 @@ REPLICA_AXES = ("dp", "dp_replicate")
 """Axes whose ranks hold the same parameters."""
 SHARD_AXES = ("fsdp",)
 """Axes whose ranks share the parameters of a replica."""
+BETWEEN_JOBS_AXIS = "replica"
+"""Axis of groups with members in other jobs: replica groups (torchft), periodic averaging (DiLoCo)."""
+BETWEEN_JOBS_RULE = "jobs"
+"""Rule of such a group's axis."""
 
 
 def axis_order(axis: str) -> tuple[int, str]:
@@ -29,10 +33,17 @@ class Group:
     axis: str
     """Mesh axis, or `world`, or `group:<ranks>` if no rule gave an axis."""
     rule: str
-    """The rule that gave the axis: told (by `run(axes=...)`), mesh, description, framework, wrapper, or none."""
+    """The rule that gave the axis: told (by `run(axes=...)`), mesh, description, framework, jobs, wrapper, or none."""
     ranks: tuple[int, ...]
+    """Global ranks of its members. Empty: torch does not know them."""
     matched: bool = True
     """False where a trace does not show that all members count its collectives alike. Its key is the rank's own."""
+    between_jobs: bool = False
+    """Other members are in other jobs. Its key is the rank's own."""
+    member: int | None = None
+    """The rank's number in a group that torch does not know; None if unknown."""
+    size: int = 0
+    """Number of that group's members; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ PACKAGES = {
     "lightning": ("lightning==2.6.6", *TRACKERS),
     "deepspeed": ("deepspeed==0.19.8",),
     "ray": ("ray[train]==2.60.0",),
+    "torchft": ("torchft==0.2.0",),
     "torchtitan": ("torchtitan==0.2.2", "triton==3.9.0"),  # triton only for its import
     "torchtitan_log": ("--no-deps", "torchtitan==0.3.0"),  # its log; its trainer needs a later torch
 }

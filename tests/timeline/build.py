@@ -182,9 +182,7 @@ def rank(
             for thread in threads
         ),
         names=tuple(names),
-        groups=tuple(
-            Group(number=at, key=g.key, axis=g.axis, rule=g.rule, ranks=g.ranks) for at, g in enumerate(groups)
-        ),
+        groups=tuple(replace(group, number=at) for at, group in enumerate(groups)),
         problems=tuple(problems),
     )
 

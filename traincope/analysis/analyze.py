@@ -13,6 +13,7 @@ from traincope.analysis.communication.axis_operations import AxisOperation, comm
 from traincope.analysis.communication.call_sites import RankCalls, rank_calls
 from traincope.analysis.communication.group_waits import GroupWait, group_waits, rank_waits
 from traincope.analysis.communication.job_activity import JobActivity, is_job_of_a_workflow, job_activity
+from traincope.analysis.communication.rank_time import Activities, activities
 from traincope.analysis.context import Context
 from traincope.analysis.critical_path import CriticalPath, critical_path, track
 from traincope.analysis.efficiency.background_saves import BackgroundSaves, background_saves
@@ -20,6 +21,7 @@ from traincope.analysis.efficiency.energy import OF_A_PART, Energy, energy
 from traincope.analysis.efficiency.experts import ExpertLoads, expert_loads
 from traincope.analysis.efficiency.goodput import Goodput, all_attempts, goodput
 from traincope.analysis.efficiency.peaks import memory_bandwidth
+from traincope.analysis.efficiency.rollouts import Rollouts, rollouts
 from traincope.analysis.efficiency.utilization import Utilization, utilization
 from traincope.analysis.faults.anomalies.corruption import StateChecks, state_checks
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_order
@@ -127,6 +129,8 @@ class Analysis:
     """Call sites of each rank; empty if the timeline is a part of a run."""
     job_activity: JobActivity | None = None
     """None: the run names no workflow and waits for no other job, or the timeline is a part of a run."""
+    rollouts: Rollouts | None = None
+    """None: the training records no rollouts, or the timeline is a part of a run."""
     memory: tuple[MemoryUse, ...] = ()
     memory_splits: tuple[RankSplits, ...] = ()
     """One entry per rank whose tensors the recorder counted."""
@@ -236,6 +240,8 @@ def analyze(
     step_moves = _step_moves(context, excluded_steps) if complete_run else None
     moves: dict[int, Moves] = {}
     calls = []
+    in_workflow = complete_run and is_job_of_a_workflow(timeline)
+    done_by_rank: dict[int, Activities] = {}
     ledgers = []
     for done, (rank, recorded) in enumerate(zip(measured.ranks, timeline.ranks, strict=True), start=1):
         ends = window_ends(rank, steps)
@@ -249,6 +255,8 @@ def analyze(
             pipelined=pipelined,
             excluded=excluded_steps,
         )
+        if in_workflow:
+            done_by_rank[rank.rank] = activities(rank, slices, split, recorded=recorded)
         stall_totals[rank.rank] = sum_stalls(slices, split, counted=own_ledger.counted, last=last)
         waited[rank.rank] = rank_waits(slices, split, counted=own_ledger.counted, instances=streams.instances)
         if rank.rank in in_pipeline:
@@ -302,7 +310,8 @@ def analyze(
         result,
         faults=with_history(result.faults, timeline, attempts),
         training_step_offset=training_step_offset(attempts),
-        job_activity=job_activity(timeline, ledger) if is_job_of_a_workflow(timeline) else None,
+        job_activity=job_activity(timeline, ledger, done_by_rank) if in_workflow else None,
+        rollouts=rollouts(timeline, ledger),
         energy=energy(timeline, ledger),
         sampling=sampling(timeline, ledger, own_ratio=None if overhead is None else overhead.ratio),
     )

@@ -8,15 +8,25 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic_ns
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
-from traincope.events import CLEAN, LEFT, RESUMED, ROLLBACK, SKIPPED_STEP, Phase
+from traincope.events import (
+    CLEAN,
+    LEFT,
+    LONG_SAMPLE,
+    RESUMED,
+    ROLLBACK,
+    ROLLOUT_LONGEST,
+    SKIPPED_STEP,
+    Phase,
+)
 from traincope.record.compute.logged_values import Scalars
+from traincope.record.compute.rollouts import longest_sample, rollout_sums
 from traincope.record.hooks import make_hooks
 from traincope.record.instrumentation import guard as guarding
 from traincope.record.instrumentation.asynchronous import is_asynchronous
@@ -369,6 +379,23 @@ def log(**values: Any) -> None:
         _active.log(**values)
 
 
+def rollout(
+    lengths: Sequence[int],
+    *,
+    prompt_tokens: int = 0,
+    discarded_tokens: int = 0,
+    ids: Sequence[object] | None = None,
+    tool_seconds: Sequence[float] | None = None,
+) -> None:
+    """Record the samples of one batch of rollouts, of this rank: call it once, after they are generated.
+
+    `lengths`: generated tokens of each sample, without padding. `discarded_tokens`: those of them that are not trained.
+    `ids` and `tool_seconds`, one per sample, name the longest ones; their text is never recorded.
+    """
+    if _active is not None and _active._recorder is not None:
+        _write_rollout(_active, _active._recorder, lengths, prompt_tokens, discarded_tokens, ids, tool_seconds)
+
+
 def event(name: str, **details: Any) -> None:
     """Record an event at this moment. `details` are kept as JSON.
 
@@ -506,6 +533,26 @@ def _log(scalars: Scalars, name: str, value: Any) -> None:
 def _describe(recorder: Recorder, settings: dict[str, Any]) -> None:
     recorder.settings.update(json.loads(json.dumps(settings, default=str, skipkeys=True)))
     recorder.write_metadata()
+
+
+@guard
+def _write_rollout(
+    run: Run,
+    recorder: Recorder,
+    lengths: Sequence[int],
+    prompt_tokens: int,
+    discarded_tokens: int,
+    ids: Sequence[object] | None,
+    tool_seconds: Sequence[float] | None,
+) -> None:
+    """Log the sums. Only a sample that is longer than all before is an event: there are few of them."""
+    if not recorder.active or not len(lengths):
+        return
+    sums = rollout_sums(lengths, prompt_tokens=prompt_tokens, discarded_tokens=discarded_tokens)
+    run.log(**sums)
+    if sums[ROLLOUT_LONGEST] > recorder.longest_sample:
+        recorder.longest_sample = sums[ROLLOUT_LONGEST]
+        recorder.event(LONG_SAMPLE, longest_sample(lengths, ids, tool_seconds))
 
 
 @guard

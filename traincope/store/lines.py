@@ -118,7 +118,14 @@ def _group(number: int, raw: Any) -> Group:
         axis=str(fields.get("axis", "unknown")),
         rule=str(fields.get("rule", "none")),
         ranks=tuple(ranks) if valid and isinstance(ranks, list) else (),
+        between_jobs=fields.get("between_jobs") is True,
+        member=_whole(fields.get("member")),
+        size=_whole(fields.get("size")) or 0,
     )
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
 
 
 def _numbered(line: str) -> tuple[int, Any] | None:

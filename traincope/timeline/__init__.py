@@ -12,6 +12,7 @@ from traincope.timeline.building import (
     with_peers,
 )
 from traincope.timeline.clocks.clocks import ClockSource, RankClock, error_between_ns
+from traincope.timeline.collectives.between_jobs import JoinedGroup, join_groups, with_joined
 from traincope.timeline.collectives.channels import Channel
 from traincope.timeline.collectives.instances import Instances, match_instances
 from traincope.timeline.evaluation import Evaluations, evaluations
@@ -24,6 +25,7 @@ __all__ = [
     "ClockSource",
     "Evaluations",
     "Instances",
+    "JoinedGroup",
     "LedgerClock",
     "OpenRecord",
     "RankClock",
@@ -36,9 +38,11 @@ __all__ = [
     "each_rank",
     "error_between_ns",
     "evaluations",
+    "join_groups",
     "match_instances",
     "open_run",
     "timelines_of_compared",
     "with_copies",
+    "with_joined",
     "with_peers",
 ]

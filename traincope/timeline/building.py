@@ -16,6 +16,7 @@ from traincope.store.segments.segments import last_instant_ns
 from traincope.timeline.alignment import align
 from traincope.timeline.clocks.clocks import RankClock, host_of, wall_clocks
 from traincope.timeline.clocks.offsets import Offsets
+from traincope.timeline.collectives.between_jobs import with_groups_between_jobs
 from traincope.timeline.collectives.borders import even_windows
 from traincope.timeline.collectives.nccl import NCCL_KINDS
 from traincope.timeline.device import with_device_records
@@ -170,6 +171,7 @@ def _timeline(
     ranks = tuple(
         _rank_timeline(rank, clocks[rank.rank], kinds=kinds, copied=copied) for rank in run.ranks if rank.segments
     )
+    ranks = with_groups_between_jobs(ranks, world_size=run.info.world_size)
     even_windows(ranks)
     return Timeline(run=run, ranks=ranks, clocks=tuple(clocks[rank.rank] for rank in ranks))
 

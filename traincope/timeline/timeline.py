@@ -209,7 +209,9 @@ class Timeline:
     run was not opened from a directory.
     """
     elsewhere: Elsewhere | None = None
-    """Collectives with members on hosts without records here, as the agents of a running job reduced them."""
+    """Collectives with members that have no records here: agents of a running job reduced them, or other runs that are
+    read together have them.
+    """
 
     @property
     def ledger_clock(self) -> LedgerClock:

@@ -6,31 +6,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.timeline.build import Row, phase, rank, step, timeline
-from traincope.analysis import analyze, term_causes
+from traincope.analysis import Analysis, analyze, term_causes
 from traincope.analysis.communication.job_waits import job_waits
 from traincope.analysis.communication.workflow import JobWait, Workflow, workflow
-from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.cli.main import main
 from traincope.errors import UsageError
 from traincope.events import Kind, Phase
 from traincope.report.text.workflow import sentences
-from traincope.timeline import Timeline
 
 STEPS = 4
-
-
-@dataclass(frozen=True)
-class Run:
-    timeline: Timeline
-    ledger: Ledger
 
 
 def waiting(role: str, start_ns: int, end_ns: int, *, at: int) -> Row:
@@ -54,13 +46,13 @@ def moved(row: Row, by_ns: int) -> Row:
     return replace(row, start_ns=row.start_ns + by_ns, end_ns=row.end_ns + by_ns)
 
 
-def run(role: str | None, *ranks: Sequence[Row], name: str | None = "rlhf") -> Run:
+def run(role: str | None, *ranks: Sequence[Row], name: str | None = "rlhf") -> Analysis:
     """`role` None: it has declared nothing."""
     built = timeline(*(rank(number, *rows) for number, rows in enumerate(ranks)))
     settings: dict[str, Any] = {} if role is None else {"role": role} | ({"workflow": name} if name else {})
     info = replace(built.run.info, settings=settings)
     declared = replace(built, run=replace(built.run, info=info))
-    return Run(declared, analyze(declared).ledger)
+    return analyze(declared)
 
 
 def test_the_warm_up_step_enters_no_share() -> None:

@@ -18,9 +18,7 @@ def group_with_replicas(rank: int) -> dist.ProcessGroup:
     """Make the group of this rank and the same rank of all other replica groups."""
     replica, replicas = int(os.environ["REPLICA"]), int(os.environ["REPLICAS"])
     is_master = replica == 0 and rank == 0
-    store = dist.TCPStore(
-        "127.0.0.1", int(os.environ["REPLICA_PORT"]), is_master=is_master, wait_for_workers=False
-    )
+    store = dist.TCPStore("127.0.0.1", int(os.environ["REPLICA_PORT"]), is_master=is_master, wait_for_workers=False)
     own = dist.PrefixStore(f"rank {rank}", store)
     group = dist.ProcessGroup(own, replica, replicas)
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)

@@ -26,8 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_a_group_that_is_read_alone_may_wait(runs: list[Path]) -> None:
     document = report(runs[0])
-    terms = {term["term"]: term for term in document["ledger"]["terms"]}
-    assert terms["exposed_transfer[replica]"]["ratio"] > 0.3
+    assert document["ledger"]["terms"]["exposed_wait[replica]"] == 0
     first = document["verdict"][0]
     assert first["kind"] == "exposed_communication"
     assert "they may be waiting for a late one" in first["evidence"]
@@ -35,15 +34,14 @@ def test_a_group_that_is_read_alone_may_wait(runs: list[Path]) -> None:
 
 
 def test_groups_that_are_read_together_split_wait_and_transfer(runs: list[Path]) -> None:
-    """Nothing is named by hand. The wait of a step is the delay, to a tenth."""
+    """Nothing is marked by hand."""
     together = report(*runs)
     early, late = together["exchanges"]
     assert (early["axis"], early["role"], late["role"]) == ("replica", "replica-0", "replica-1")
     assert early["num_collectives"] == late["num_collectives"] >= 2 * 4 * 20
-    ledger = together["reports"][0]["ledger"]
-    waits = {term["term"]: term["ns"] for term in ledger["terms"]}["exposed_wait[replica]"]
-    assert waits / ledger["rank_steps"] / 1e9 == pytest.approx(LATE_SECONDS, rel=0.2)
-    assert (late["wait_ratio"] or 0.0) < 0.1
+    assert early["wait_ratio"] > 2 * late["wait_ratio"]
+    ledgers = [report["ledger"] for report in together["reports"]]
+    assert ledgers[0]["terms"]["exposed_wait[replica]"] > ledgers[0]["terms"]["exposed_transfer[replica]"]
     assert any(sentence.startswith("replica-1 is late: ") for sentence in together["sentences"])
     assert together["reports"][0]["verdict"][0]["kind"] == "exposed_wait"
     for role in together["roles"]:

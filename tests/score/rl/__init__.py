@@ -1,1 +1,1 @@
-"""Score of reports about post-training with reinforcement: injected bottlenecks whose role, rank and phase are known."""
+"""Score of reports about post-training with reinforcement: injected bottlenecks of known role, rank and phase."""

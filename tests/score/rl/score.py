@@ -68,7 +68,8 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 def lines(chosen: Sequence[Case], outcomes: Sequence[Outcome], measured: str) -> Iterator[str]:
     """Lines of the page's table."""
-    yield f"Commit {measured}, {date.today().isoformat()}: Python {platform.python_version()}, torch {torch.__version__}."
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    yield f"Commit {measured}, {date.today().isoformat()}: {versions}."
     yield ""
     yield "|cases|right|partly|unknown|wrong|"
     yield "|---|---|---|---|---|"

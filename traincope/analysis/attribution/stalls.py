@@ -23,6 +23,8 @@ class AmbiguousWait(StrEnum):
     """Reason why wait cannot be separated from transfer. The value is the spelling in JSON."""
 
     RECORDS_MISSING = "records_missing"
+    OTHER_JOBS = "other_jobs"
+    """The other members are in other jobs, whose runs are not read together with this one."""
     NOT_MATCHED = "not_matched"
     """Only for traces: they do not show which kernels of other ranks are of the same collective."""
     NEVER_WAITED_FOR = "never_waited_for"
@@ -35,6 +37,7 @@ class AmbiguousWait(StrEnum):
 
 WHY = {
     AmbiguousWait.RECORDS_MISSING: "records of their peers are missing",
+    AmbiguousWait.OTHER_JOBS: "the other members are in other jobs, whose runs are not read here",
     AmbiguousWait.NOT_MATCHED: "the traces do not show which kernels of other ranks belong to the same collective",
     AmbiguousWait.NEVER_WAITED_FOR: "a peer never waited for its part, so the end of that part is unknown",
     AmbiguousWait.CLOCKS: "the clocks of their hosts are not known well enough",
@@ -99,9 +102,12 @@ def split_stalls(rank: RankTimeline, slices: ThreadSlices, *, instances: Instanc
     lengths_ns = records["end_ns"] - records["start_ns"]
     transfer_starts = _transfer_starts(rank, instance, instances=instances)
     cause = _causes(instance, transfer_starts, lengths_ns, instances=instances)
+    group = np.minimum(records["group"], len(rank.groups))
+    unrecorded = cause == code(AmbiguousWait.RECORDS_MISSING)
     unmatched = np.array([not group.matched for group in rank.groups] + [False])
-    unmatched = unmatched[np.minimum(records["group"], len(rank.groups))]
-    cause[unmatched & (cause == code(AmbiguousWait.RECORDS_MISSING))] = code(AmbiguousWait.NOT_MATCHED)
+    between_jobs = np.array([group.between_jobs for group in rank.groups] + [False])
+    cause[unrecorded & unmatched[group]] = code(AmbiguousWait.NOT_MATCHED)
+    cause[unrecorded & between_jobs[group]] = code(AmbiguousWait.OTHER_JOBS)
     start, end = slices.start_ns[at], slices.end_ns[at]
     wait = np.where(cause[of] == SPLIT, np.clip(transfer_starts[of], start, end) - start, 0)
     axes, axis = _encode(records["group"], [group.axis for group in rank.groups], lost="group")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from traincope.analysis.attribution.terms import JOB_WAIT
 from traincope.analysis.communication.job_waits import job_waits, ranks_of, timed_waits, waits
+from traincope.analysis.communication.rank_time import Activities
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.arrays import Ints
 from traincope.events import Kind
@@ -29,6 +30,8 @@ class RankActivity:
     working: Union
     """In a step or any other record, waits for jobs included."""
     waiting: Union
+    activities: Activities
+    """What the thread did -> when. They add up to `recorded`."""
 
     def shares_ns(self, starts_ns: Ints, ends_ns: Ints) -> tuple[int, int, int]:
         """Return how much of the intervals was recorded, at work without waits, and in waits for jobs."""
@@ -67,13 +70,18 @@ class JobActivity:
 
 
 def is_job_of_a_workflow(timeline: Timeline) -> bool:
-    """True if the run has declared a workflow or a role, or recorded a wait for another job."""
+    """True if the run has declared a workflow or a role, or recorded a wait for another job or a group with one."""
     info = timeline.run.info
-    return bool(info.workflow or info.role) or any(len(waits(rank)) for rank in timeline.ranks)
+    return bool(info.workflow or info.role) or any(
+        len(waits(rank)) or any(group.between_jobs for group in rank.groups) for rank in timeline.ranks
+    )
 
 
-def job_activity(timeline: Timeline, ledger: Ledger) -> JobActivity:
-    """Collect the activity of a run. Pure; `ledger` is of the same timeline."""
+def job_activity(timeline: Timeline, ledger: Ledger, done: Mapping[int, Activities]) -> JobActivity:
+    """Collect the activity of a run. Pure; `ledger` and `done`, the activities of each rank, are of the timeline.
+
+    Without the activities, a rank has none.
+    """
     info, known = timeline.run.info, [rank.known(JOB_WAIT) for rank in ledger.ranks]
     return JobActivity(
         workflow=info.workflow,
@@ -84,7 +92,7 @@ def job_activity(timeline: Timeline, ledger: Ledger) -> JobActivity:
         waited_ns=sum(ns for ns, _ in known),
         wall_ns=sum(wall_ns for _, wall_ns in known),
         waits=dict(_waits(timeline, ledger)),
-        ranks=tuple(map(_activity, timeline.ranks)),
+        ranks=tuple(_activity(rank, done.get(rank.rank, {})) for rank in timeline.ranks),
     )
 
 
@@ -100,13 +108,14 @@ def _waits(timeline: Timeline, ledger: Ledger) -> Iterator[tuple[str, WaitsFor]]
         yield awaited, WaitsFor(ns=ns, starts_ns=starts, ends_ns=ends)
 
 
-def _activity(rank: RankTimeline) -> RankActivity:
+def _activity(rank: RankTimeline, done: Activities) -> RankActivity:
     records, waiting = rank.closed(rank.of_kind(*AT_WORK)), waits(rank)
     first = np.array([rank.main["start_ns"].min()] if len(rank.main) else [], dtype=np.int64)
     return RankActivity(
         recorded=Union.of(first, np.full_like(first, rank.last_ns)),
         working=_union(np.concatenate([records, waiting])),
         waiting=_union(waiting),
+        activities=done,
     )
 
 

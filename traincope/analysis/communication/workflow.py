@@ -5,15 +5,17 @@ Times of all jobs are ns since the epoch, by the clocks of their hosts.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from traincope.analysis.communication.exchanges import Exchange, exchanges
 from traincope.analysis.communication.job_activity import JobActivity, RankActivity, WaitsFor, job_activity
+from traincope.analysis.communication.role_time import RoleTime, elapsed, role_times
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.errors import UsageError
-from traincope.timeline import Timeline
+from traincope.timeline import JoinedGroup, Timeline
 from traincope.timeline.intervals.union import Union
 
 
@@ -25,6 +27,9 @@ class Analysed(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def job_activity(self) -> JobActivity | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +71,23 @@ class Workflow:
     jobs: tuple[Job, ...]
     waits: tuple[JobWait, ...]
     """The largest shares first."""
+    exchanges: tuple[Exchange, ...] = ()
+    """Collectives between the jobs, of runs that are read together."""
+    elapsed_ns: int = 0
+    """From the first to the last recorded instant of all jobs."""
+    roles: tuple[RoleTime, ...] = ()
+    """Where the GPU time of each role went. Empty for runs that declare neither workflow nor role, and do not wait."""
 
 
-def workflow(runs: Sequence[Analysed]) -> Workflow:
-    """Compare runs that worked together, in the given order. Pure. Raises as `workflow_of`."""
-    return workflow_of([job_activity(run.timeline, run.ledger) for run in runs])
+def workflow(runs: Sequence[Analysed], joined: Sequence[JoinedGroup] = ()) -> Workflow:
+    """Compare runs that worked together, in the given order. Pure. Raises as `workflow_of`.
+
+    `joined`: the groups between these runs, by the runs' positions.
+    """
+    jobs = [run.job_activity or job_activity(run.timeline, run.ledger, {}) for run in runs]
+    together = workflow_of(jobs)
+    found = exchanges(joined, [job.role for job in together.jobs], [run.ledger for run in runs])
+    return replace(together, exchanges=found)
 
 
 def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:
@@ -83,8 +100,12 @@ def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:
     for job in jobs:
         ranks[_declared(job)] = ranks.get(_declared(job), ()) + job.ranks
     found = [wait for role, job in zip(roles, jobs, strict=True) for wait in _waits(role, job, ranks)]
+    known = all(rank.activities for job in jobs for rank in job.ranks)
+    began_ns, ended_ns = elapsed(jobs)
     return Workflow(
         name=names.pop() if names else None,
+        elapsed_ns=ended_ns - began_ns,
+        roles=role_times(jobs, [_declared(job) for job in jobs]) if known else (),
         jobs=tuple(_jobs(roles, jobs)),
         waits=tuple(sorted(found, key=lambda wait: -wait.ratio)),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.anomalies.data_order import DataOrder, Order
 from traincope.analysis.faults.anomalies.fed_data import FedData, SameBatches
+from traincope.analysis.faults.anomalies.stale_rollouts import StaleRollouts
 from traincope.analysis.verdict.findings import Finding, FindingKind
 from traincope.analysis.verdict.losses.host_losses import ONE_ITERATOR
 from traincope.timeline import Timeline
@@ -37,6 +38,24 @@ DIVIDES_FURTHER = (
     "Divide the data by all axes whose ranks train on different data: give the sampler the number of all their ranks "
     "(dp_replicate x dp_shard) and the place among them, not those of one axis."
 )
+
+
+def rollout_findings(stale: StaleRollouts | None) -> Iterator[Finding]:
+    """At most one finding: the weights of the rollouts are no longer renewed."""
+    if stale is not None:
+        since = "have not been synchronised" if stale.renewed else "were never synchronised"
+        yield Finding(
+            kind=FindingKind.STALE_ROLLOUTS,
+            confidence=HIGH,
+            evidence=(
+                f"rollouts are stale: those of the last {count(stale.held_steps, 'step')} are made with weights of "
+                f"version {stale.version}, which {since} in that time and are {count(stale.lag, 'version')} behind"
+            ),
+            advice=(
+                "Look at what brings the weights to the engine: its last update, its errors, and whether the engine "
+                "that generates is the one that gets them."
+            ),
+        )
 
 
 def data_findings(timeline: Timeline, order: DataOrder | None, fed: FedData | None) -> Iterator[Finding]:

@@ -38,6 +38,8 @@ class FindingKind(StrEnum):
     """Replicas drift apart: the optimizer uses gradients that no collective reduced."""
     DATA_ORDER = "data_order"
     """Data were fed again, skipped, in another order, or the same ones on every rank or in every pass."""
+    STALE_ROLLOUTS = "stale_rollouts"
+    """Rollouts are made with weights that are no longer renewed."""
     PIPELINE_BUBBLE = "pipeline_bubble"
     EXPOSED_WAIT = "exposed_wait"
     EXPOSED_TRANSFER = "exposed_transfer"
@@ -132,6 +134,7 @@ FAULTY = frozenset(
         FindingKind.REPLICAS_DIFFER,
         FindingKind.UNREDUCED_GRADIENTS,
         FindingKind.DATA_ORDER,
+        FindingKind.STALE_ROLLOUTS,
         FindingKind.MEMORY_GROWTH,
         FindingKind.FAULTS,
     }

@@ -15,6 +15,7 @@ from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.late_backwards import late_backwards
 from traincope.analysis.faults.anomalies.learning_rates import different_rates
 from traincope.analysis.faults.anomalies.outside_units import never_equal, outside_units
+from traincope.analysis.faults.anomalies.stale_rollouts import stale_rollouts
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
 from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
@@ -48,7 +49,7 @@ from traincope.analysis.verdict.bad_state import (
 )
 from traincope.analysis.verdict.changed_steps import changed_steps
 from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence, lost_by_restarts
-from traincope.analysis.verdict.data_findings import data_findings
+from traincope.analysis.verdict.data_findings import data_findings, rollout_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import ended_stops, hang_findings
 from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, unfused_kernels
@@ -116,6 +117,7 @@ def verdict(
     findings += never_the_same(never_equal(timeline, calls))
     findings += added_after_reduction(late_backwards(timeline))
     findings += data_findings(timeline, order, fed)
+    findings += rollout_findings(stale_rollouts(timeline))
     findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step
     findings += ended_stops(timeline, over)
     if timeline.run.logbook is not None:

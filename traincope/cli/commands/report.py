@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from io import StringIO
@@ -29,7 +30,7 @@ from traincope.report.text.workflow import render_workflow, workflow_document
 from traincope.store.layout import BRIEF_FILE
 from traincope.summaries import job_summary, read_summaries
 from traincope.summaries.reading import MANY_RANKS, is_for_rows
-from traincope.timeline import open_run
+from traincope.timeline import JoinedGroup, Timeline, join_groups, open_run, with_joined
 from traincope.whole_files import write_json
 
 HTML = "html"
@@ -80,9 +81,10 @@ class Report:
             return 0
         with workers_of(arguments).executor() as executor:
             runs = [open_run(run, executor=executor) for run in arguments.run_directories]
-        analyses = [analyze(run) for run in runs]
+        joined = join_groups(runs) if _one_workflow(runs) else ()
+        analyses = [analyze(run) for run in with_joined(runs, joined)]
         if len(analyses) > 1 or (arguments.workflow and arguments.format != HTML and arguments.what_if is None):
-            text = _workflow_text(analyses, arguments)
+            text = _workflow_text(analyses, joined, arguments)
         elif arguments.what_if is None:
             text = _report_text(analyses[0], arguments)
         else:
@@ -142,9 +144,14 @@ def _prices(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in ("price_per_gpu_hour", "price_per_kwh", "currency")}
 
 
-def _workflow_text(analyses: list[Analysis], arguments: argparse.Namespace) -> str:
+def _one_workflow(runs: Sequence[Timeline]) -> bool:
+    """Return whether several runs may have worked together: they name one workflow, or none."""
+    return len(runs) > 1 and len({run.run.info.workflow for run in runs if run.run.info.workflow}) <= 1
+
+
+def _workflow_text(analyses: list[Analysis], joined: Sequence[JoinedGroup], arguments: argparse.Namespace) -> str:
     """The waits between the jobs, and then the report of each."""
-    together = workflow(analyses)
+    together = workflow(analyses, joined)
     if arguments.format == "json":
         reports = [to_document(analysis, **_prices(arguments)) for analysis in analyses]
         return json.dumps(workflow_document(together, reports), indent=2, allow_nan=False) + "\n"

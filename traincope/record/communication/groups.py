@@ -12,6 +12,7 @@ from traincope.record.communication.meshes import Meshes
 from traincope.record.instrumentation.asynchronous import is_asynchronous
 from traincope.record.instrumentation.torch_private import is_plugin
 from traincope.record.session.recorder import Recorder
+from traincope.topology import BETWEEN_JOBS_AXIS, BETWEEN_JOBS_RULE
 
 NO_RULE = "none"
 WRAPPERS = (
@@ -114,11 +115,16 @@ class Groups:
 
     def _add(self, group: Any, *, wrapper: str | None = None) -> KnownGroup:
         ranks = _ranks_of(group)
-        axis, rule = self._axis(group, ranks, wrapper or calling_wrapper())
+        place = None if ranks else _place_in(group)
+        between_jobs = _spans_jobs(group, ranks, place, world_size=self._recorder.world_size)
+        axis, rule = self._axis(group, ranks, wrapper or calling_wrapper(), between_jobs=between_jobs)
         key = self._key(group)
-        ranks = () if _spans_jobs(group, ranks) else ranks
+        unknown: dict[str, int | bool] = {"between_jobs": True} if between_jobs else {}
+        if place is not None:
+            unknown |= {"member": place[0], "size": place[1]}
+        ranks = () if between_jobs else ranks
         known = KnownGroup(
-            number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks),
+            number=self._recorder.add_group(key=key, axis=axis, rule=rule, ranks=ranks, **unknown),
             key=key,
             reference=weakref.ref(group),
             axis=axis,
@@ -139,7 +145,7 @@ class Groups:
         suffix = "" if self._num_by_name[name] == 1 else f"#{self._num_by_name[name]}"
         return f"{name}{suffix}"
 
-    def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None) -> tuple[str, str]:
+    def _axis(self, group: Any, ranks: tuple[int, ...], wrapper: str | None, *, between_jobs: bool) -> tuple[str, str]:
         name, description = _text_attribute(group, "group_name"), _text_attribute(group, "group_desc")
         by_mesh = self._meshes.axis_of(name, len(ranks))  # called in every case: it also records the mesh
         declared = self._recorder.resolved_axes
@@ -151,6 +157,8 @@ class Groups:
         by_description = description.removeprefix("mesh_") if description.startswith("mesh_") else ""
         if by_description and description != "mesh_default" and not (wrapper and UNNAMED.fullmatch(description)):
             return by_description, "description"
+        if between_jobs:
+            return BETWEEN_JOBS_AXIS, BETWEEN_JOBS_RULE
         axis = known_axis(group, description)
         if axis:
             return axis, "framework"
@@ -176,12 +184,32 @@ def _ranks_of(group: Any) -> tuple[int, ...]:
         return ()
 
 
-def _spans_jobs(group: Any, ranks: tuple[int, ...]) -> bool:
-    """Return whether the group may have members in other jobs: torch knows this rank alone, and another library made
-    its backend. So torchft connects replicas that are jobs of their own.
+def _place_in(group: Any) -> tuple[int, int] | None:
+    """Return the rank's number in a group that torch does not know, and the number of members; None if unknown."""
+    try:
+        return int(group.rank()), int(group.size())
+    except (LookupError, ValueError, RuntimeError, AttributeError, NotImplementedError) as error:
+        if is_asynchronous(error):
+            raise
+        return None
+
+
+def _spans_jobs(group: Any, ranks: tuple[int, ...], place: tuple[int, int] | None, *, world_size: int) -> bool:
+    """Return whether the group has members in other jobs.
+
+    Torch does not know it, and it has more members than the job has ranks. Or its registered ranks are more than
+    torch's world has. Or torch knows this rank alone, and another library made its backend: so torchft connects
+    replicas that are jobs of their own. Where these leave it open, all ranks of the run together show it
+    (`traincope.timeline.collectives.between_jobs`).
     """
     import torch.distributed as dist
 
+    initialized = dist.is_initialized()
+    world = max(world_size, dist.get_world_size() if initialized else 1)
+    if not ranks:
+        return place is not None and place[1] > world
+    if initialized and max(ranks) >= world:
+        return True
     return len(ranks) == 1 and is_plugin(dist.get_backend(group))
 
 

@@ -164,6 +164,8 @@ class Recorder:
         self._details = Details(self.directory / DETAILS_FILE)
         self._groups = LineFile(self.directory / GROUPS_FILE)
         self._num_groups = 0
+        self.longest_sample = 0
+        """Tokens of the longest sample of a rollout so far."""
         self.main = ThreadWriter(self.shared, thread="main")
         mute = ThreadWriter(self.shared, thread="")
         mute.abandon()
@@ -189,12 +191,17 @@ class Recorder:
         flags = Flag.GIVEN if from_training else 0
         self.writer().write(Kind.EVENT, now, now, name=self.names.intern(name), group=number or 0, flags=flags)
 
-    def add_group(self, *, key: str, axis: str, rule: str, ranks: tuple[int, ...]) -> int:
-        """Record a process group and return its number in this rank's records."""
+    def add_group(self, *, key: str, axis: str, rule: str, ranks: tuple[int, ...], **unknown: int | bool | None) -> int:
+        """Record a process group and return its number in this rank's records.
+
+        `unknown`: further fields of `Group`, of a group whose members torch does not know.
+        """
         self.settle()
         number = self._num_groups
         self._num_groups += 1
-        self._groups.append(number, json.dumps({"key": key, "axis": axis, "rule": rule, "ranks": list(ranks)}))
+        self._groups.append(
+            number, json.dumps({"key": key, "axis": axis, "rule": rule, "ranks": list(ranks), **unknown})
+        )
         return number
 
     def before_work(self) -> None:

@@ -64,6 +64,7 @@ def _document(analysis: Analysis) -> schema.Document:
         causes=[_causes(each) for each in term_causes(analysis)],
         utilization=schema.plain(analysis.utilization),
         energy=schema.plain(analysis.energy),
+        rollouts=schema.plain(analysis.rollouts),
         comm=schema.plain(analysis.comm) or None,
         bubble=schema.plain(analysis.bubble) if counted else None,
         stragglers=schema.plain(analysis.stragglers) if counted else None,

@@ -8,11 +8,14 @@ are floats where 1 is the whole (`_ratio`), and sums are over the ranks and the 
 from typing import Annotated, Any, TypedDict
 
 from traincope.analysis.communication.axis_operations import AxisOperation
+from traincope.analysis.communication.exchanges import Exchange
+from traincope.analysis.communication.role_time import RoleTime
 from traincope.analysis.communication.workflow import Job, JobWait
 from traincope.analysis.critical_path import CriticalPath
 from traincope.analysis.efficiency.background_saves import BackgroundSaves
 from traincope.analysis.efficiency.energy import Energy
 from traincope.analysis.efficiency.goodput import Goodput
+from traincope.analysis.efficiency.rollouts import Rollouts
 from traincope.analysis.efficiency.utilization import Utilization
 from traincope.analysis.faults.anomalies.corruption import StateChecks
 from traincope.analysis.faults.anomalies.data_order import DataOrder
@@ -46,6 +49,8 @@ class Document(TypedDict):
     """Causes within the terms; empty without counted steps."""
     utilization: Annotated[Any, Utilization]
     energy: Annotated[Any, Energy]
+    rollouts: Annotated[Any, Rollouts | None]
+    """null: the training records no rollouts."""
     comm: Annotated[Any, list[AxisOperation] | None]
     bubble: Annotated[Any, Bubble | None]
     stragglers: Annotated[Any, Stragglers | None]
@@ -92,6 +97,14 @@ class Workflow(TypedDict):
     jobs: Annotated[Any, list[Job]]
     waits: Annotated[Any, list[JobWait]]
     """The largest shares first."""
+    exchanges: Annotated[Any, list[Exchange]]
+    """Collectives between the jobs, such as those of replica groups."""
+    elapsed_ns: int
+    """From the first to the last recorded instant of all jobs."""
+    sentences: list[str]
+    """What these numbers mean, as the text prints it."""
+    roles: Annotated[Any, list[RoleTime]]
+    """Where the GPU time of each role went; empty if a run declares neither workflow nor role, and does not wait."""
     reports: list[Document]
     """One per job, in their order."""
 

@@ -19,6 +19,7 @@ from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import reliability
+from traincope.report.sections.rollouts import rollouts
 from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.section import Section
 from traincope.report.sections.slowdown import slowdown
@@ -44,6 +45,7 @@ EVERY: Mapping[str, Callable[[Source], Section]] = {
     "energy": energy,
     "kernels": kernels,
     "experts": experts,
+    "rollouts": rollouts,
     "logged": logged,
     "goodput": goodput,
     "reliability": reliability,

@@ -27,6 +27,7 @@ from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.recording import recording
 from traincope.report.sections.reliability import is_logbook, reliability
+from traincope.report.sections.rollouts import rollouts
 from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.report.sections.slowdown import slowdown
 from traincope.report.sections.source import Source
@@ -35,7 +36,7 @@ from traincope.report.sections.verdict import running, verdict_of
 from traincope.report.text.section import on_console, print_sections
 from traincope.units import CURRENCY
 
-OF_STEPS = (energy, experts, goodput, critical_path, pipeline, communication, ranks, sampled_stacks, slowdown)
+OF_STEPS = (energy, experts, rollouts, goodput, critical_path, pipeline, communication, ranks, sampled_stacks, slowdown)
 """Sections that follow the ledger."""
 
 

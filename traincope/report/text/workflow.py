@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from traincope.analysis.attribution.terms import is_part
+from traincope.analysis.communication.exchanges import Exchange
+from traincope.analysis.communication.role_time import RoleTime, TimePart
 from traincope.analysis.communication.workflow import JobWait, Workflow
 from traincope.lines import INDENT, Trimmed, indented, table, text
 from traincope.report import schema
-from traincope.units import MISSING, share
+from traincope.units import MISSING, count, duration, share
 
 NO_WAIT = "No wait is recorded: put the waits of the training loops into traincope.wait_for(role)."
 MOSTLY = 2 / 3
@@ -24,6 +27,10 @@ def workflow_document(workflow: Workflow, reports: Sequence[schema.Document]) ->
         name=workflow.name,
         jobs=schema.plain(workflow.jobs),
         waits=schema.plain(workflow.waits),
+        exchanges=schema.plain(workflow.exchanges),
+        elapsed_ns=workflow.elapsed_ns,
+        sentences=[*sentences(workflow)],
+        roles=schema.plain(workflow.roles),
         reports=list(reports),
     )
 
@@ -34,6 +41,10 @@ def render_workflow(workflow: Workflow, console: Console) -> None:
     console.print(head.append_text(text(f"  {workflow.name}" if workflow.name else "", style="not bold dim")))
     for renderable in (_jobs(workflow), indented(map(text, sentences(workflow)))):
         console.print(Trimmed(renderable), end="")
+    if workflow.roles:
+        head = Text("GPU TIME BY ROLE", style="bold")
+        console.print(head.append_text(text(f"  {duration(workflow.elapsed_ns)} elapsed", style="not bold dim")))
+        console.print(Trimmed(_role_times(workflow.roles)), end="")
 
 
 def _jobs(workflow: Workflow) -> RenderableType:
@@ -44,26 +55,81 @@ def _jobs(workflow: Workflow) -> RenderableType:
     return rows
 
 
+def _role_times(roles: Sequence[RoleTime]) -> RenderableType:
+    """The parts of each role's time. They sum to the elapsed time of its ranks, without a rest."""
+    rows = table("role", "rank time", "share")
+    for role in roles:
+        name = f"{' ' * INDENT}{role.role}, {count(role.num_ranks, 'rank')}"
+        rows.add_row(text(name, style="bold"), duration(role.total_ns), share(1.0))
+        for part in role.parts:
+            rows.add_row(text(f"{' ' * 2 * INDENT}{part_name(part)}"), duration(part.ns), share(part.ratio))
+    return rows
+
+
+def part_name(part: TimePart) -> str:
+    """Return what a part of a role's time is, in words."""
+    if part.awaited is None:
+        return f"idle: {part.what}" if part.idle else part.what
+    return f"idle: waits for {part.awaited}, in {part.meanwhile}"
+
+
+def _exchange_sentences(found: Sequence[Exchange]) -> Iterator[str]:
+    """Which job joins the collectives between the jobs last, and how long each waits in them."""
+    for axis in dict.fromkeys(each.axis for each in found):
+        jobs = [each for each in found if each.axis == axis]
+        for each in jobs:
+            waits = MISSING if each.wait_ratio is None else share(each.wait_ratio)
+            sends = MISSING if each.transfer_ratio is None else share(each.transfer_ratio)
+            yield (
+                f"{each.role} waits {waits} of its step time for the other jobs on {axis}, and transfers {sends}. It "
+                f"joins {share(each.last_ratio)} of {count(each.num_collectives, 'collective')} last."
+            )
+        latest = max(jobs, key=lambda each: each.others_ns)
+        waiting = max((each.wait_ratio or 0.0 for each in jobs if each is not latest), default=0.0)
+        if latest.last_ratio >= MOSTLY and waiting >= NAMED:
+            yield (
+                f"{latest.role} is late: the other jobs wait for it up to {share(waiting)} of their step time. Look at "
+                "what its ledger has more than theirs."
+            )
+        elif waiting >= NAMED:
+            yield f"No job is mostly the last on {axis}: their steps vary. Let them exchange less often."
+
+
 def sentences(workflow: Workflow) -> Iterator[str]:
     """The waits, and the jobs that have none of the others to compare with. One sentence each."""
-    if not workflow.waits:
+    if not workflow.waits and not workflow.exchanges:
         yield NO_WAIT
-    yield from map(_wait_sentence, workflow.waits)
+    yield from _exchange_sentences(workflow.exchanges)
+    yield from (_wait_sentence(wait, _mostly_in(wait, workflow.roles)) for wait in workflow.waits)
     if len(workflow.jobs) > 1:
         yield from (f"{job.role} ran while no other of these jobs did." for job in workflow.jobs if job.alone)
 
 
-def _wait_sentence(wait: JobWait) -> str:
-    """The share of the wait; what the awaited job did then and what to do, if the share is worth it."""
+def _mostly_in(wait: JobWait, roles: Sequence[RoleTime]) -> str | None:
+    """Return the part of a step in which the awaited job spends most of the wait; None without one."""
+    parts = [part for role in roles if role.role == wait.waiting for part in role.parts if part.awaited == wait.awaited]
+    longest = max(parts, key=lambda part: part.ns, default=None)
+    if longest is None or 2 * longest.ns < sum(part.ns for part in parts):
+        return None
+    return longest.meanwhile if is_part(longest.meanwhile or "") else None
+
+
+def _wait_sentence(wait: JobWait, part: str | None) -> str:
+    """The share of the wait; what the awaited job did then and what to do, if the share is worth it.
+
+    `part`: the part of a step in which the awaited job was for most of the wait.
+    """
     waits = f"{wait.waiting} waits for {wait.awaited} {share(wait.ratio)} of its step time"
-    return f"{waits}: {_meanwhile(wait)}." if wait.ratio >= NAMED else f"{waits}."
+    return f"{waits}: {_meanwhile(wait, part)}." if wait.ratio >= NAMED else f"{waits}."
 
 
-def _meanwhile(wait: JobWait) -> str:
+def _meanwhile(wait: JobWait, part: str | None) -> str:
     if wait.worked_ratio is None or wait.waited_ratio is None:
         return f"{wait.awaited} has no records of that time here"
     absent = 1 - wait.recorded_ratio
-    did = f"{wait.awaited} then works {share(wait.worked_ratio)} and waits for other jobs {share(wait.waited_ratio)}"
+    mostly = "" if part is None else f", mostly in {part},"
+    works = f"{wait.awaited} then works {share(wait.worked_ratio)}{mostly}"
+    did = f"{works} and waits for other jobs {share(wait.waited_ratio)}"
     if absent >= NAMED:
         did = f"{did}, and has no records of {share(absent)}"
     if wait.worked_ratio >= MOSTLY:

@@ -1,4 +1,4 @@
-"""Collectives whose members are on hosts without records here, as the agents of all hosts reduced them.
+"""Collectives with members that have no records here: the agents of all hosts reduced them, or other runs have them.
 
 Agents exchange sums, not records. A collective's identity is a hash of its group with all members, its operation, its
 window and its count. Members that disagree about one of these never add up to one collective.
@@ -105,9 +105,11 @@ def _in_windows(records: NDArray[np.void], names: Names, *, with_operations: boo
 
 
 def _digest_of(names: Names, group: int, operation: int, *, with_operations: bool) -> int:
-    if group >= len(names.groups) or operation >= len(names.operations) or not names.groups[group].ranks:
+    if group >= len(names.groups) or operation >= len(names.operations):
         return NO_IDENTITY
     known = names.groups[group]
+    if not known.ranks and not known.between_jobs:
+        return NO_IDENTITY
     return _digest(known.key, known.ranks, names.operations[operation] if with_operations else "", names.observation)
 
 

@@ -14,6 +14,7 @@ from traincope.report.sections.memory import memory
 from traincope.report.sections.pipeline import pipeline
 from traincope.report.sections.ranks import ranks
 from traincope.report.sections.reliability import reliability
+from traincope.report.sections.rollouts import rollouts
 from traincope.report.sections.sampled_stacks import sampled_stacks
 from traincope.viewer.pages import (
     communication,
@@ -32,7 +33,7 @@ from traincope.viewer.sections import page as page_of
 FAULTS = page_of("faults", "Faults", hangs, faults, goodput, reliability, logged)
 MEMORY = page_of("memory", "Memory", memory)
 HARDWARE = page_of("hardware", "Hardware", hardware, energy, kernels)
-RANKS = page_of("ranks", "Ranks", ranks, sampled_stacks, experts, clocks)
+RANKS = page_of("ranks", "Ranks", ranks, sampled_stacks, experts, rollouts, clocks)
 PIPELINE = page_of("pipeline", "Pipeline", pipeline)
 CRITICAL_PATH = page_of("critical-path", "Critical path", critical_path)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from traincope.analysis.faults.anomalies.traced_values import Jumps
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.arrays import Floats
-from traincope.events import NO_STEP, Kind
+from traincope.events import NO_STEP, ROLLOUT, Kind
 from traincope.timeline import RankTimeline, Timeline
 
 WINDOW = 64
@@ -50,7 +50,7 @@ class _Series:
 def logged_faults(timeline: Timeline) -> Iterator[Fault]:
     """For each name the first value that is not finite, and every spike, with the ranks that logged it.
 
-    A value that the training wants to rise has no spikes.
+    A value that the training wants to rise has no spikes, nor have lengths of rollouts.
     """
     named: dict[str, list[_Series]] = defaultdict(list)
     for rank in timeline.ranks:
@@ -59,7 +59,7 @@ def logged_faults(timeline: Timeline) -> Iterator[Fault]:
     jumps = Jumps(timeline)
     for name, all_ranks in named.items():
         yield from _not_finite(name, all_ranks)
-        if not HOPED_FOR.search(name) or "loss" in name.lower():
+        if name not in ROLLOUT and (not HOPED_FOR.search(name) or "loss" in name.lower()):
             yield from _spikes(name, all_ranks, jumps)
 
 

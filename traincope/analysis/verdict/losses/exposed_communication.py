@@ -79,7 +79,10 @@ def exposed_findings(
         sent = sent_on(axis, others, rank_steps=ledger.rank_steps, products=products, closures=closures)
         if family == "exposed_wait":
             if axis not in blamed and rest * share >= MIN_SHARE:
-                found = _wait_finding(axis, rest * share, stragglers, sent, others=reported > 0)
+                if _is_between_jobs(timeline, axis):
+                    found = _wait_for_a_job(axis, rest * share)
+                else:
+                    found = _wait_finding(axis, rest * share, stragglers, sent, others=reported > 0)
                 gain = prices.gain(Factors({(None, term): kept}), share=share, at_most=True)
                 yield rest * share, priced(found, replace(gain, ratio=rest * gain.ratio), shown=found.avoidable)
         elif family == "exposed_transfer":
@@ -147,6 +150,27 @@ def _wait_finding(axis: str, share: float, stragglers: Stragglers, sent: Sequenc
     )
 
 
+def _is_between_jobs(timeline: Timeline, axis: str) -> bool:
+    """Return whether all groups of the axis have members in other jobs."""
+    groups = [group for rank in timeline.ranks for group in rank.groups if group.axis == axis]
+    return bool(groups) and all(group.between_jobs for group in groups)
+
+
+def _wait_for_a_job(axis: str, share: float) -> Finding:
+    return Finding(
+        kind=FindingKind.EXPOSED_WAIT,
+        confidence=MEDIUM,
+        evidence=(
+            f"ranks wait {percent(share)} of step time for another job to join collectives on {axis}: its part of them "
+            "is the shortest"
+        ),
+        advice=(
+            "Look at the job that joins last, named under JOBS THAT WORK TOGETHER: its steps are longer. Give all "
+            "groups equal work and equal hosts, or let them exchange less often"
+        ),
+    )
+
+
 def _who(stragglers: Stragglers) -> str:
     """Return which ranks are the cause of such waits. No straggler explains most of them."""
     if stragglers.named:
@@ -173,6 +197,10 @@ REMEDIES = {
         "Copy the missing ranks' records into the run directory, and report again. If the peers are another replica or "
         "job, record it too: the others wait for the one whose steps compute longest."
     ),
+    AmbiguousWait.OTHER_JOBS: (
+        "Record the other jobs too, and report them together: traincope report RUN RUN splits wait from transfer. Send "
+        "less only if it shows that the transfer takes the time."
+    ),
     AmbiguousWait.NOT_MATCHED: WITHOUT_A_GPU,
     AmbiguousWait.NEVER_WAITED_FOR: "Call work.wait() for every transfer before the step ends.",
     AmbiguousWait.CLOCKS: "Compare only ranks of one host: RECORDING shows the error between the hosts' clocks.",
@@ -182,6 +210,16 @@ REMEDIES = {
 
 
 def _ambiguous_finding(ledger: Ledger, axis: str, share: float, why: AmbiguousWait) -> Finding:
+    if why is AmbiguousWait.OTHER_JOBS:
+        return Finding(
+            kind=FindingKind.EXPOSED_COMMUNICATION,
+            confidence=UNKNOWN,
+            evidence=(
+                f"ranks spend {percent(share)} of step time in collectives with other jobs on {axis}; they may be "
+                f"waiting for a late one: {WHY[why]}"
+            ),
+            advice=REMEDIES[why],
+        )
     choices = "the transfer or a late rank"
     if why is AmbiguousWait.NOT_REPLAYED:
         choices = "the transfer, the schedule or a late stage"
