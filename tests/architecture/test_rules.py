@@ -21,6 +21,7 @@ PUBLIC_NAMES = [
     "log",
     "open_run",
     "phase",
+    "rollout",
     "run",
     "span",
     "step",

@@ -63,9 +63,9 @@ def report(*runs: Path) -> Any:
 
 def test_alone_the_early_group_may_wait_and_gets_no_advice_about_bytes(runs: list[Path]) -> None:
     document = report(runs[0])
-    first = document["verdict"][0]
-    assert (first["kind"], first["confidence"]) == ("exposed_communication", "unknown")
-    assert "on replica; they may be waiting" in first["evidence"]
+    found = [each for each in document["verdict"] if "on replica" in each["evidence"]]
+    assert [(each["kind"], each["confidence"]) for each in found] == [("exposed_communication", "unknown")]
+    assert "they may be waiting" in found[0]["evidence"]
     assert not any("bf16" in finding["advice"] for finding in document["verdict"])
 
 
@@ -73,5 +73,5 @@ def test_together_the_late_group_is_named(runs: list[Path]) -> None:
     together = report(*runs)
     early, late = together["exchanges"]
     assert early["wait_ratio"] > 2 * late["wait_ratio"]
-    assert late["last_ratio"] > 2 / 3
+    assert late["awaited_ratio"] > 2 / 3
     assert any(sentence.startswith("replica-1 is late: ") for sentence in together["sentences"])

@@ -72,6 +72,11 @@ def test_the_page_has_the_numbers_and_sentences_of_the_report(
         f"/jobs/{at}/{name}": job[name]
         for at, job in enumerate(document["jobs"])
         for name in ("num_ranks", "num_steps", "wait_ratio")
+    } | {
+        f"/roles/{place}/parts/{at}/{name}": part[name]
+        for place, role in enumerate(document["roles"])
+        for at, part in enumerate(role["parts"])
+        for name in ("ns", "ratio")
     }
     with pytest.raises(SystemExit, match="0"):
         main(["report", *map(str, runs), "--brief"])

@@ -1,7 +1,7 @@
-"""Collectives between jobs: which job waits in them, and which joins last. Replica groups exchange gradients so."""
+"""Collectives between jobs: which job waits in them, and for which job. Replica groups exchange gradients so."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincope.analysis.attribution.terms import exposed_transfer, exposed_wait
 from traincope.analysis.ledger.ledger import Ledger
@@ -16,10 +16,11 @@ class Exchange:
     axis: str
     num_collectives: int
     """Those that all members recorded, over the job's ranks."""
-    last_ratio: float
-    """Share of them that this job joined last."""
-    others_ns: int
-    """Time that the others were longer in these than it was, over ranks: the longest of the others."""
+    awaited_ns: int
+    """Time for which another member waited for this job, which joined last: over its ranks, the longest of the others.
+    """
+    awaited_ratio: float | None
+    """Share of such times of all jobs; None: no member waited."""
     wait_ratio: float | None
     """Share of its step time in which it waits for the others. None: it has no counted step."""
     transfer_ratio: float | None
@@ -30,24 +31,28 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
     found = []
     for axis in dict.fromkeys(group.axis for group in joined):
         for run, (role, ledger) in enumerate(zip(roles, ledgers, strict=True)):
-            number = last = others_ns = 0
+            number = awaited_ns = 0
             for group in (group for group in joined if group.axis == axis):
                 durations, latest = group.durations_ns, group.last
                 for place in (place for place, member in enumerate(group.members) if member.run == run):
                     is_last = latest == place
                     number += len(is_last)
-                    last += int(is_last.sum())
-                    others_ns += int((durations.max(axis=0) - durations[place])[is_last].sum())
+                    awaited_ns += int((durations.max(axis=0) - durations[place])[is_last].sum())
             if number:
                 found.append(
                     Exchange(
                         role=role,
                         axis=axis,
                         num_collectives=number,
-                        last_ratio=last / number,
-                        others_ns=others_ns,
+                        awaited_ns=awaited_ns,
+                        awaited_ratio=None,
                         wait_ratio=ledger.share(exposed_wait(axis)),
                         transfer_ratio=ledger.share(exposed_transfer(axis)),
                     )
                 )
-    return tuple(found)
+    return tuple(_with_ratio(each, [other for other in found if other.axis == each.axis]) for each in found)
+
+
+def _with_ratio(exchange: Exchange, on_axis: Sequence[Exchange]) -> Exchange:
+    total_ns = sum(each.awaited_ns for each in on_axis)
+    return replace(exchange, awaited_ratio=exchange.awaited_ns / total_ns if total_ns else None)

@@ -87,7 +87,13 @@ def workflow(runs: Sequence[Analysed], joined: Sequence[JoinedGroup] = ()) -> Wo
     jobs = [run.job_activity or job_activity(run.timeline, run.ledger, {}) for run in runs]
     together = workflow_of(jobs)
     found = exchanges(joined, [job.role for job in together.jobs], [run.ledger for run in runs])
-    return replace(together, exchanges=found)
+    return replace(together, jobs=tuple(_with_exchanges(job, found) for job in together.jobs), exchanges=found)
+
+
+def _with_exchanges(job: Job, found: Sequence[Exchange]) -> Job:
+    """Add the waits for other jobs in collectives with them."""
+    waits = sum(each.wait_ratio or 0.0 for each in found if each.role == job.role)
+    return replace(job, wait_ratio=(job.wait_ratio or 0.0) + waits) if waits else job
 
 
 def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:

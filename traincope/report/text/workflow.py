@@ -74,25 +74,26 @@ def part_name(part: TimePart) -> str:
 
 
 def _exchange_sentences(found: Sequence[Exchange]) -> Iterator[str]:
-    """Which job joins the collectives between the jobs last, and how long each waits in them."""
+    """How long each job waits in the collectives between the jobs, and for which of them."""
     for axis in dict.fromkeys(each.axis for each in found):
         jobs = [each for each in found if each.axis == axis]
         for each in jobs:
             waits = MISSING if each.wait_ratio is None else share(each.wait_ratio)
             sends = MISSING if each.transfer_ratio is None else share(each.transfer_ratio)
             yield (
-                f"{each.role} waits {waits} of its step time for the other jobs on {axis}, and transfers {sends}. It "
-                f"joins {share(each.last_ratio)} of {count(each.num_collectives, 'collective')} last."
+                f"{each.role} waits {waits} of its step time for the other jobs on {axis}, and transfers {sends}, in "
+                f"{count(each.num_collectives, 'collective')}; {share(each.awaited_ratio or 0.0)} of all waits in them "
+                "are for it."
             )
-        latest = max(jobs, key=lambda each: each.others_ns)
+        latest = max(jobs, key=lambda each: each.awaited_ns)
         waiting = max((each.wait_ratio or 0.0 for each in jobs if each is not latest), default=0.0)
-        if latest.last_ratio >= MOSTLY and waiting >= NAMED:
+        if (latest.awaited_ratio or 0.0) >= MOSTLY and waiting >= NAMED:
             yield (
                 f"{latest.role} is late: the other jobs wait for it up to {share(waiting)} of their step time. Look at "
                 "what its ledger has more than theirs."
             )
         elif waiting >= NAMED:
-            yield f"No job is mostly the last on {axis}: their steps vary. Let them exchange less often."
+            yield f"Most waits on {axis} are for no single job: their steps vary. Let them exchange less often."
 
 
 def sentences(workflow: Workflow) -> Iterator[str]:

@@ -11,7 +11,7 @@ from traincope.analysis.communication.job_activity import JobActivity
 from traincope.analysis.communication.workflow import Workflow, workflow_of
 from traincope.figures.run.job_ledgers import job_ledgers
 from traincope.figures.run.job_waits import job_waits
-from traincope.report.text.workflow import sentences, workflow_document
+from traincope.report.text.workflow import part_name, sentences, workflow_document
 from traincope.viewer.components import absent, plain, section, table
 from traincope.viewer.numbers import number
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -35,6 +35,7 @@ def render(asked: Asked) -> Sequence[Component]:
         section("Jobs", _table(asked, together, list(chosen)), note=together.name or "without a common name"),
         section("Who waits for whom", *_waits(asked, together)),
         *([section("Where each job's time went", asked.graph(job_ledgers(ledgers, together)))] if ledgers else []),
+        *([section("GPU time by role", _role_times(together))] if together.roles else []),
     ]
 
 
@@ -78,6 +79,22 @@ def _table(asked: Asked, together: Workflow, positions: Sequence[int]) -> Compon
         for place, (job, at) in enumerate(zip(together.jobs, positions, strict=True))
     ]
     return table(("job", "ranks", "steps", "waits for other jobs"), rows)
+
+
+def _role_times(together: Workflow) -> Component:
+    """The parts of each role's time, which sum to the elapsed time of its ranks."""
+    value = partial(number, workflow_document(together, ()), command=JOBS)
+    rows = [
+        [
+            plain(role.role),
+            plain(part_name(part)),
+            value("roles", place, "parts", at, "ns", form="duration"),
+            value("roles", place, "parts", at, "ratio", form="share"),
+        ]
+        for place, role in enumerate(together.roles)
+        for at, part in enumerate(role.parts)
+    ]
+    return table(("role", "what", "rank time", "share"), rows)
 
 
 def _waits(asked: Asked, together: Workflow) -> list[Component]:
