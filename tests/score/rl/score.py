@@ -23,7 +23,7 @@ from tests.score.rl.running import judge
 from tests.written import UncommittedError, commit, write_table
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "report-score.md"
+PAGE = ROOT / "docs" / "develop" / "report-score.md"
 KEPT = ROOT / "traincope_runs" / "score-rl"
 GRADES = (RIGHT, PARTLY, UNKNOWN, WRONG)
 
