@@ -41,6 +41,8 @@ def on_config(config: MkDocsConfig) -> None:
                     section[title] = sorted(inside, key=lambda page: _place(posixpath.basename(page)))
     named = set(re.findall(r"[\w/.-]+\.(?:md|ipynb)", str(nav)))
     nav[-1]["More"] = [page for page in pages if page not in named]
+    if not nav[-1]["More"]:
+        nav.pop()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:

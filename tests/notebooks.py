@@ -32,8 +32,12 @@ def main(*, write: bool) -> int:
         new = executed(path)
         if write:
             nbformat.write(new, path)
-        elif outputs(new) != outputs(nbformat.read(path, as_version=4)):
-            changed.append(path.name)
+        else:
+            kept = outputs(nbformat.read(path, as_version=4))
+            differing = [pair for pair in zip(outputs(new), kept, strict=True) if pair[0] != pair[1]]
+            changed += [path.name] if differing else []
+            for now, before in differing:
+                print(f"{path.name}: an output is {now}\nand was {before}")
         print(f"{path.name}: {len(new.cells)} cells executed")
     if changed:
         print(f"other outputs than the committed ones: {', '.join(changed)}; run `make notebooks`")
