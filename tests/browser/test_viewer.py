@@ -225,6 +225,9 @@ def test_a_clicked_bar_shows_details_and_links_to_other_ranks(visit: Go, address
     link = search(page)
     again = shown(visit, address, f"/timeline{link}").page
     expect(again.locator("#inspector")).to_have_text(inspector.inner_text(), use_inner_text=True, timeout=QUIET)
+    page.keyboard.press("m")
+    wait_for_search(page, "selected=")
+    expect(inspector.locator("h3").first).to_have_text(re.compile(r"Selected: .*, mean over 4 ranks"), timeout=QUIET)
 
 
 def click_wide_bar(page: Page) -> None:
@@ -264,6 +267,10 @@ def test_keys_move_zoom_search_and_reset(visit: Go, address: str) -> None:
     expect(page.locator("#caption")).to_contain_text("4.00 s", timeout=QUIET)
     page.keyboard.press("ArrowRight")
     wait_for_search(page, "from=4000000000&to=8000000000")
+    for key, stretch in (("a", (3, 7)), ("w", (4, 6)), ("d", (4.5, 6.5)), ("s", (3.5, 7.5))):
+        settled(page)
+        page.keyboard.press(key)
+        wait_for_search(page, "from={:.0f}&to={:.0f}".format(*(1e9 * each for each in stretch)))
     page.keyboard.press("0")
     page.wait_for_function("!window.location.search.includes('from=')")
     page.keyboard.press("/")

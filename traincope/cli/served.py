@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from traincope.viewer.library.library import Library
 
 REQUIRED_PACKAGES = ("dash", "plotly")
+PLAN = "plan"
+"""Path of the plan page."""
 LOOK_SECONDS = 0.5
 """Interval of the terminal's looks at a reading."""
 
@@ -57,7 +59,8 @@ def serve_viewer(
     price_per_gpu_hour: float | None = None,
     currency: str = CURRENCY,
 ) -> int:
-    """Serve the viewer of these runs until Ctrl-C; returns the exit code. `path`: the page to open.
+    """Serve the viewer of these runs until Ctrl-C; returns the exit code. `path`: the page to open; the usual search of
+    the plan page begins at once.
 
     Raises MissingDependencyError without the viewer's packages, and as `listening`.
     """
@@ -66,6 +69,12 @@ def serve_viewer(
             raise MissingDependencyError(
                 f"the viewer needs {package}, which is not installed: pip install 'traincope[view]'"
             )
+    from traincope.viewer.planning.asked_question import usual_question
+    from traincope.viewer.planning.searches import Search, Searches
+
+    searches = Searches()
+    if path == PLAN:  # its process works while this one, and the browser, load the pages
+        searches.begin(Search(usual_question()))
     from traincope.viewer.library.library import Library
     from traincope.viewer.library.preparing import cache_directory
 
@@ -83,7 +92,14 @@ def serve_viewer(
         from traincope.viewer.serving import serve
 
         with _progress_shown(library):
-            serve(library, started=started, port=arguments.port, host=arguments.host, access=access)
+            serve(
+                library,
+                started=started,
+                port=arguments.port,
+                host=arguments.host,
+                access=access,
+                searches=searches,
+            )
     except KeyboardInterrupt:
         print()
     finally:

@@ -33,6 +33,8 @@ PLOTLY_FIRST = '<link rel="prefetch" href="/_dash-component-suites/plotly/packag
 Not a preload: the landing page runs it late, and Chromium warns of a preload that is unused for some seconds.
 """
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+OWN_SITES = ("none", "same-origin")
+"""Sites of a request that a user makes, and no page of others: the address bar, and the viewer."""
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -63,12 +65,13 @@ class Pointed(TypedDict):
     y: float | None
 
 
-def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
+def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK, searches: Searches | None = None) -> dash.Dash:
     """The viewer of a library. It rejects requests for host names outside `hosts` (DNS rebinding).
 
-    Without `hosts`, other machines can reach it. Then it has no button that changes a running job.
+    Without `hosts`, other machines can reach it. Then it has no button that changes a running job. `searches`: those of
+    the plan page, of which some may have begun.
     """
-    app, searches = empty_app(hosts), Searches()
+    app, searches = empty_app(hosts), Searches() if searches is None else searches
     app.layout = lambda: _layout(library)
     _show(app, library, searches)
     _search(app, library, searches)
@@ -82,7 +85,6 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
         "select": [Input("timeline", "selectedData")],
         "click": [Input("timeline", "clickData")],
         "whole": [Input("whole", "n_clicks")],
-        "redrawn": [Input("page", "children")],
         "change": [Input("changes", "data")],
         "follow": [Input({"type": "linked", "name": dash.ALL}, "clickData")],
     }.items():
@@ -91,7 +93,9 @@ def make_app(library: Library, *, hosts: Sequence[str] = LOOPBACK) -> dash.Dash:
 
 
 def empty_app(hosts: Sequence[str]) -> dash.Dash:
-    """An app with the viewer's styles and access rules; its button `light` toggles the store `theme`."""
+    """An app with the viewer's styles and access rules; its button `light` toggles the store `theme`, and figures in
+    `page` fit the window.
+    """
     app = dash.Dash(
         "traincope.viewer",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -104,6 +108,7 @@ def empty_app(hosts: Sequence[str]) -> dash.Dash:
     _guard(app, hosts)
     refuse_foreign_bodies(app)
     _in_the_browser(app, "theme", Output("theme", "data"), Input("light", "n_clicks"), State("theme", "data"))
+    _in_the_browser(app, "redrawn", Input("page", "children"), prevent_initial_call=True)
     return app
 
 
@@ -352,6 +357,15 @@ def _read(app: dash.Dash, library: Library) -> None:
 
 
 def _search(app: dash.Dash, library: Library, searches: Searches) -> None:
+    def begin_early() -> None:
+        """Begin the search of an address that a browser opens: it takes some time to load the scripts of the page."""
+        if request.path.strip("/") == plan.PAGE.slug and request.headers.get("Sec-Fetch-Site") in OWN_SITES:
+            view = View.of(request.path, request.query_string.decode(errors="replace"))
+            opened = library[view.run]
+            plan.begin(Asked(view=view, opened=opened, library=library, searches=searches, theme="light"))
+
+    app.server.before_request(begin_early)
+
     @app.callback(
         Output(plan.EXPLORED, "children"),
         Output(plan.ANSWERED, "data"),

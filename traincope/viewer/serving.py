@@ -14,6 +14,7 @@ from traincope.access import OPEN, Access
 from traincope.errors import UsageError
 from traincope.viewer.app import LOOPBACK, make_app
 from traincope.viewer.library.library import Library
+from traincope.viewer.planning.searches import Searches
 
 LOCALHOST = "127.0.0.1"
 REMEDY = "--certificate, --key and --password-file"
@@ -39,9 +40,10 @@ def serve(
     port: int | None = None,
     host: str = LOCALHOST,
     access: Access = OPEN,
+    searches: Searches | None = None,
 ) -> None:
     """Serve until interrupted; calls `started` with the address. Raises as `listening`."""
-    server = bound(library, port=port, host=host, access=access)
+    server = bound(library, port=port, host=host, access=access, searches=searches)
     try:
         library.refresh()
         started(address_of(server, host=host, access=access))
@@ -56,9 +58,17 @@ def address_of(server: BaseWSGIServer, *, host: str, access: Access = OPEN) -> s
     return f"{access.scheme}://{host if host != '0.0.0.0' else socket.gethostname()}:{server.server_port}/"
 
 
-def bound(library: Library, *, port: int | None = None, host: str = LOCALHOST, access: Access = OPEN) -> BaseWSGIServer:
+def bound(
+    library: Library,
+    *,
+    port: int | None = None,
+    host: str = LOCALHOST,
+    access: Access = OPEN,
+    searches: Searches | None = None,
+) -> BaseWSGIServer:
     """A bound server that does not serve yet. Raises as `listening`."""
-    return listening(make_app(library, hosts=known_hosts(host)), port=port, host=host, access=access)
+    app = make_app(library, hosts=known_hosts(host), searches=searches)
+    return listening(app, port=port, host=host, access=access)
 
 
 def known_hosts(host: str) -> Sequence[str]:

@@ -33,6 +33,26 @@ def started(directory: Path, *words: str, session: bool = False) -> "subprocess.
     )
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("gets_it", [os.killpg, os.kill], ids=["all processes", "the command alone"])
+def test_ctrl_c_ends_the_demo_of_rollouts_with_one_line(tmp_path: Path, gets_it: Callable[[int, int], None]) -> None:
+    command = [sys.executable, "-m", "traincope.cli.main", "demo", "--rl", "--steps", str(STEPS), "--out"]
+    demo = subprocess.Popen(
+        [*command, str(tmp_path / "run")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=heed,
+    )
+    until(lambda: bool(list(tmp_path.glob("run/attempt-*/rank-*1/*"))), "records of rank 1")
+    gets_it(demo.pid, signal.SIGINT)
+    _, errors = demo.communicate()
+    assert errors.decode() == f"traincope demo: stopped by you, with Ctrl-C; recorded in {tmp_path / 'run'}\n"
+    assert demo.returncode == INTERRUPTED
+    (stopped,) = [note for note in read_notes(notes_path(tmp_path / "run")) if note.rank is None]
+    assert stopped.exit_code == -signal.SIGINT
+
+
 def processes(directory: Path) -> dict[str, list[int]]:
     """Module -> the processes that run it for this test."""
     pids: dict[str, list[int]] = {TORCHRUN: [], WORKER: []}

@@ -16,9 +16,10 @@ from traincope.errors import UsageError
 from traincope.plan.search.question import Question
 from traincope.report.sections.forms import FORMS
 from traincope.report.sections.values import value_at
+from traincope.viewer.app import make_app
 from traincope.viewer.pages import plan
 from traincope.viewer.pages.page import Asked
-from traincope.viewer.planning.asked_question import OPTIONS, question, typed
+from traincope.viewer.planning.asked_question import OPTIONS, question, typed, usual_question
 from traincope.viewer.planning.drawn_schedule import MAX_BOXES, drawn_schedule
 from traincope.viewer.planning.searches import MAX_RUNNING, Outcome, Search, Searches, outcome_of
 from traincope.viewer.view import View
@@ -110,6 +111,11 @@ def test_each_field_is_an_option_of_the_command() -> None:
     )
 
 
+def test_the_usual_question_is_that_of_an_address_without_parameters(tmp_path: Any) -> None:
+    plan.begin(asked(tmp_path, ""))
+    assert [each.asked for each in Here.begun] == [Search(usual_question())]
+
+
 @pytest.mark.parametrize(
     ("search", "sentence"),
     [
@@ -139,6 +145,17 @@ def test_a_search_is_asked_for_until_it_ends(tmp_path: Any) -> None:
     assert plan.is_ended(plan.state(request))
     assert len(plan.explored(request)) > 5
     assert len(Here.begun) == 1
+
+
+@pytest.mark.parametrize(("site", "begins"), [("none", True), ("same-origin", True), ("cross-site", False)])
+def test_a_page_that_the_user_opens_begins_its_search_before_its_scripts_ask(
+    tmp_path: Any, site: str, begins: bool
+) -> None:
+    client = make_app(shelf(cache=tmp_path), searches=Searches(Here)).server.test_client()
+    client.get(f"/plan{ADDRESS}", headers={"Host": "localhost", "Sec-Fetch-Site": site})
+    client.get("/plan?gpus=many", headers={"Host": "localhost", "Sec-Fetch-Site": site})
+    wanted = Search(question(typed(View.of("plan", ADDRESS))))
+    assert [each.asked for each in Here.begun] == [wanted] * begins
 
 
 def different(number: int) -> list[Search]:

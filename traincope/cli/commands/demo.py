@@ -2,17 +2,20 @@
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rich.console import Console
 
 from traincope.analysis import analyze
 from traincope.cli.launch.injecting import add_fault_argument
 from traincope.cli.launch.outcome import run_name
-from traincope.cli.launch.training import Job, check_out, program, require_torch, train
+from traincope.cli.launch.training import Job, check_out, program, require_torch, stopped_in, train
 from traincope.cli.screen import make_console
 from traincope.errors import TrainingError, UsageError
 from traincope.report.text.first_screen import render_first_screen
@@ -25,6 +28,8 @@ LAYOUTS = {8: "pipeline 2 x FSDP 2 x tensor 2", 4: "pipeline 2 x FSDP 2"}
 """Ranks -> their layout; `demo-RANKS.toml` in this folder configures it."""
 RANKS = 8
 ROLLOUT_RANKS, ROLLOUT_STEPS = 2, 60
+ASKED_SECONDS = 10
+"""Wait for ranks that were asked to end."""
 MAX_ERROR = 2000
 """Characters of a failed training's errors that are shown."""
 
@@ -85,15 +90,32 @@ def _train_with_rollouts(out: Path, console: Console, *, steps: int) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ROLLOUT_RANKS)]
     program = ["-m", "traincope.cli.launch.grpo", "--steps", str(steps)]
     recorder = [sys.executable, "-m", "traincope.cli.main", "run", "--out", str(out), "--"]
-    ended = subprocess.run(
-        [*recorder, sys.executable, *launcher, *program],
-        env={"OMP_NUM_THREADS": "1", **os.environ},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if ended.returncode:
-        raise TrainingError(f"the training ended with {ended.returncode}: {ended.stderr.strip()[-MAX_ERROR:]}")
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    with TemporaryFile("w+", errors="replace") as errors:
+        job = subprocess.Popen(
+            [*recorder, sys.executable, *launcher, *program], env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        try:
+            with console.status("training"):
+                code = job.wait()
+        except KeyboardInterrupt as stopped:
+            _let_end(job)
+            raise KeyboardInterrupt(stopped_in(out)) from stopped
+        finally:
+            job.kill()
+        if code:
+            errors.seek(0)
+            raise TrainingError(f"the training ended with {code}: {errors.read().strip()[-MAX_ERROR:]}")
+
+
+def _let_end(job: "subprocess.Popen[bytes]") -> None:
+    """Let the ranks end and their end be recorded. A terminal's Ctrl-C has reached them too; another one has not."""
+    with suppress(subprocess.TimeoutExpired):
+        job.wait(ASKED_SECONDS)
+        return
+    job.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        job.wait(ASKED_SECONDS)
 
 
 def _train(job: Job, console: Console) -> None:

@@ -13,7 +13,7 @@ from traincope.cli.plan.memory import PlanMemory
 from traincope.cli.plan.peak import PlanPeak
 from traincope.cli.plan.schedule import PlanSchedule
 from traincope.cli.plan.search.command import PlanSearch
-from traincope.cli.served import add_server_arguments, serve_viewer
+from traincope.cli.served import PLAN, add_server_arguments, serve_viewer
 from traincope.errors import UsageError
 
 QUESTIONS: tuple[Subcommand, ...] = (
@@ -48,7 +48,7 @@ class Plan:
             if question is not None:
                 raise UsageError(f"--open needs no question; leave {question.name} out")
             return serve_viewer(
-                [], arguments, shows="plans trainings", open_browser=not arguments.no_browser, path="plan"
+                [], arguments, shows="plans trainings", open_browser=not arguments.no_browser, path=PLAN
             )
         if question is None:
             names = ", ".join(each.name for each in QUESTIONS)

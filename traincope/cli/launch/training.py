@@ -108,8 +108,7 @@ def train(job: Job, *, console: Console) -> None:
             with progress_bar(progress_file, steps=config.train.steps, console=console):
                 launch(launched)
         except KeyboardInterrupt as stopped:
-            where = f"; recorded in {job.out}" if (job.out / RUN_FILE).is_file() else ""
-            raise KeyboardInterrupt(f"stopped by you, with Ctrl-C{where}") from stopped
+            raise KeyboardInterrupt(stopped_in(job.out)) from stopped
         except TrainingError as error:
             if ending is None or ending.notice is None:
                 raise
@@ -141,6 +140,11 @@ def _check_checkpoints(config: "Config", job: Job) -> None:
         check_resumable(directory, bucket, lambda: identity(config, read_corpus(config.data)))
     else:
         check_unused(directory, bucket)
+
+
+def stopped_in(out: Path) -> str:
+    """Say that the user stopped the training, and where its record is, if there is one."""
+    return f"stopped by you, with Ctrl-C{f'; recorded in {out}' if (out / RUN_FILE).is_file() else ''}"
 
 
 def program() -> str:

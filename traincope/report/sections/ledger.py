@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from traincope.analysis import Analysis, RankLedger, Scope, mean_step_ns, waterfall_of
 from traincope.analysis.attribution.stalls import WHY, AmbiguousWait
 from traincope.analysis.attribution.terms import BUBBLE
+from traincope.analysis.efficiency.utilization import AT_WORK
 from traincope.report.document.costs import shows_costs
 from traincope.report.schema import Cost, Document, Ledger, TermCauses
 from traincope.report.sections.counted_steps import counted_steps
@@ -160,7 +161,7 @@ def _row(name: Term, cost: Cost, *of: str) -> Row:
 def _causes(of_steps: Ledger, at: int, of: TermCauses) -> Iterator[Row]:
     """The causes that matter to a term. Those of the bubble are in the table of the pipeline."""
     whole = sum(of_steps["waterfall"].get(term) or 0.0 for term in of["terms"])
-    both = " (of both)" if len(of["terms"]) == 2 else ""
+    both = " (fwd+bwd)" if tuple(of["terms"]) == AT_WORK else ""
     for slot, cause in enumerate(() if of["terms"][-1] in BUBBLE else of["causes"]):
         ratio = cause["ratio"] or 0.0
         if ratio >= MIN_OF_TERM and whole * ratio >= MIN_CAUSE:

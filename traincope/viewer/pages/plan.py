@@ -1,6 +1,7 @@
 """Plan page: all layouts of a model on a cluster, ranked, with the memory, step, limits and cost of a chosen one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -106,6 +107,12 @@ def explored(asked: Asked) -> Sequence[Component]:
         return list(_answered(asked, search.question, outcome))
     except TraincopeError as error:
         return [absent(f"No plan: {error}.")]
+
+
+def begin(asked: Asked) -> None:
+    """Begin the search of the address, if its question is possible."""
+    with suppress(TraincopeError):
+        asked.searches.begin(_search(asked))
 
 
 def _search(asked: Asked) -> Search:

@@ -60,6 +60,11 @@ def typed(view: View) -> Mapping[str, str]:
     return {option.name: view.text(option.name) or option.usual for option in OPTIONS}
 
 
+def usual_question() -> Question:
+    """The question of an address without parameters."""
+    return question(typed(View()))
+
+
 def question(texts: Mapping[str, str], *, like: str | None = None) -> Question:
     """The question of these texts. Raises UsageError for what is not a number, not a choice, or impossible."""
     values = {option.name: _value(option, texts[option.name]) for option in OPTIONS if texts[option.name]}

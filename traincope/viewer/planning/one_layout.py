@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from traincope.errors import UsageError
-from traincope.figures.efficiency.plan import GIB
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.kernels import uniform
 from traincope.plan.layout.layout import ZERO_STAGES, Layout
@@ -14,6 +13,7 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.pipeline.orders import SCHEDULES
+from traincope.plan.search.clusters import GIB
 from traincope.units import CURRENCY
 from traincope.viewer.view import View
 

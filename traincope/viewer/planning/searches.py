@@ -152,6 +152,10 @@ class Searches:
             self._asked_at[asked] = self._now()
             return None
 
+    def begin(self, asked: Search) -> None:
+        """Begin a search that a page will ask for."""
+        _ = self[asked]
+
     def stage(self, asked: Search) -> str:
         """What a search does now; empty if it is unknown."""
         with self._lock:
