@@ -1,9 +1,11 @@
 """Rollouts: tokens, rate, long tail and longest samples, of lengths that are counted by hand."""
 
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import traincope
 from tests.timeline.build import Row, phase, rank, step, timeline
@@ -12,6 +14,7 @@ from traincope.analysis.efficiency.rollouts import Rollouts
 from traincope.events import ROLLOUT, Kind, Phase
 from traincope.record.compute.rollouts import rollout_sums
 from traincope.report.document.document import to_document
+from traincope.report.text.text import render
 from traincope.timeline import open_run
 
 
@@ -71,10 +74,15 @@ def test_a_real_run_keeps_ids_of_the_longest_samples_and_raises_nothing(tmp_path
         traincope.rollout([])
         traincope.rollout(["not a number"])  # type: ignore[list-item]
         traincope.rollout(None)  # type: ignore[arg-type]
-    found = to_document(analyze(open_run(tmp_path / "run")))["rollouts"]
+    analysis = analyze(open_run(tmp_path / "run"))
+    found = to_document(analysis)["rollouts"]
     assert [(each["id"], each["tokens"], each["tool_seconds"]) for each in found["slowest"]] == [
         ("long 2", 7, 1.5),
         ("long 1", 6, 1.5),
         ("long 0", 5, 1.5),
     ]
     assert found["generated_tokens"] == 3 * 2 + 5 + 6 + 7
+    file = StringIO()
+    render(analysis, Console(file=file, width=80))
+    assert "ROLLOUTS  6 samples, 24 generated tokens" in file.getvalue()
+    assert "long: sample long 2 of rank 0" in file.getvalue()

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.score.rl.cases import Case
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-TIMEOUT_SECONDS = 300.0
+TIMEOUT_SECONDS = 600.0
 
 
 def judge(case: Case, *, keep: Path) -> Outcome:
@@ -72,16 +74,19 @@ def _launch(case: Case, folder: Path, *, recorded: bool) -> dict[str, str]:
             **case.environment_of(job),
         }
         with (own / "log").open("wb") as log:
-            processes.append(
-                (own, subprocess.Popen(list(map(str, command)), cwd=own, env=environment, stdout=log, stderr=log))
+            process = subprocess.Popen(
+                list(map(str, command)), cwd=own, env=environment, stdout=log, stderr=log, start_new_session=True
             )
+        processes.append((own, process))
     try:
         for own, process in processes:
             if process.wait(TIMEOUT_SECONDS):
                 raise RuntimeError(f"{own}: {(own / 'log').read_text()[-1_000:]}")
     finally:
         for _, process in processes:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.glob("*/loss.*"))}
 
 
