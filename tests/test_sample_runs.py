@@ -10,7 +10,7 @@ from rich.console import Console
 import traincope
 from traincope.analysis import FaultKind
 from traincope.cli.main import main
-from traincope.faults import read_truths
+from traincope.inject import read_truths
 from traincope.report.document.document import to_document, to_json
 from traincope.report.text.brief import render_brief
 

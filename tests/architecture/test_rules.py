@@ -65,7 +65,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(traincope.__all__) == PUBLIC_NAMES
 
 
-INJECTED_ENDS = PACKAGE / "faults" / "kinds" / "ends.py"
+INJECTED_ENDS = PACKAGE / "inject" / "kinds" / "ends.py"
 """Faults that end the process of a rank, on request."""
 
 

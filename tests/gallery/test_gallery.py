@@ -4,7 +4,7 @@ import pytest
 
 from tests.gallery.record import EXHIBITS, ROOT, Exhibit
 from traincope import analyze, open_run
-from traincope.faults import read_truths
+from traincope.inject import read_truths
 from traincope.store.layout import INJECTED_FILE
 
 GALLERY = ROOT / "sample_runs" / "faults"

@@ -6,9 +6,9 @@ import pytest
 
 from traincope.cli.main import main
 from traincope.errors import UsageError
-from traincope.faults import FAULTS, Injection, parse_injections
-from traincope.faults.injection import Moment, Shape
-from traincope.faults.kinds.slowness import delay_seconds
+from traincope.inject import FAULTS, Injection, parse_injections
+from traincope.inject.injection import Moment, Shape
+from traincope.inject.kinds.slowness import delay_seconds
 
 
 def test_a_fault_has_defaults_and_settings() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from traincope.cli.launch.injecting import injecting_environment
-from traincope.faults import FAULTS, Truth, read_truths
+from traincope.inject import FAULTS, Truth, read_truths
 from traincope.store.layout import INJECTED_FILE
 
 STEPS, STEP = 12, 5

@@ -14,7 +14,7 @@ from traincope.analysis import FindingKind, HangKind
 from traincope.analysis.confidence import UNKNOWN
 from traincope.analysis.faults.hangs.evidence.patience import open_phase, patience
 from traincope.errors import TraincopeError
-from traincope.faults import read_truths
+from traincope.inject import read_truths
 from traincope.store.layout import INJECTED_FILE
 from traincope.timeline import Timeline
 

@@ -12,7 +12,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 
-from traincope.faults import inject_requested
+from traincope.inject import inject_requested
 from traincope.record.instrumentation.guard import guard
 from traincope.record.run import Run, active_run
 from traincope.record.session.ending import fatal_error, is_interactive

@@ -9,7 +9,7 @@ from tests.cli.launch.test_restarts import CONFIG
 from traincope.analysis import FaultKind, analyze
 from traincope.cli.launch.injecting import injecting_environment
 from traincope.engine.launch import Launch, launch
-from traincope.faults import read_truths
+from traincope.inject import read_truths
 from traincope.store.layout import INJECTED_FILE
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.score.stragglers.cases import DELAYED, LAYOUTS, TERMS, Case, Kind, cases, healthy
 from tests.score.stragglers.score import Name, Outcome, Tally, run
 from tests.score.stragglers.training import GENERATOR_SECONDS, STEP_SECONDS
-from traincope.faults import FAULTS, parse_injections
-from traincope.faults.kinds.slowness import delay_seconds
+from traincope.inject import FAULTS, parse_injections
+from traincope.inject.kinds.slowness import delay_seconds
 
 CASE = Case(kind=Kind.STEADY, layout="ddp", size=4, steps=100, ratio=0.05, ranks=(2,), phase="forward")
 HEALTHY = Case(kind=Kind.HEALTHY, layout="ddp", size=4, steps=100)

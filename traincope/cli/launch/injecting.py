@@ -7,7 +7,7 @@ from pathlib import Path
 
 from traincope import startup
 from traincope.errors import UsageError
-from traincope.faults import FAULT_VARIABLE, FAULTS, TRUTH_VARIABLE, parse_injections
+from traincope.inject import FAULT_VARIABLE, FAULTS, TRUTH_VARIABLE, parse_injections
 from traincope.store.layout import INJECTED_FILE
 
 INTERPRETER = Path(startup.__file__).parent / "interpreter"

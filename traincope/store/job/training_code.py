@@ -8,8 +8,8 @@ PACKAGES = (
     "/torch/",
     "/traincope/record/",
     "/traincope/startup/",
-    "/traincope/faults/moments.py",
-    "/traincope/faults/calls.py",
+    "/traincope/inject/moments.py",
+    "/traincope/inject/calls.py",
     "/typing_extensions.py",
 )
 """Parts of paths; `typing_extensions` wraps functions of torch."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from traincope.faults.calls import Calls
-from traincope.faults.injection import Injection, truth_now, write_truth
-from traincope.faults.moments import Moments
+from traincope.inject.calls import Calls
+from traincope.inject.injection import Injection, truth_now, write_truth
+from traincope.inject.moments import Moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

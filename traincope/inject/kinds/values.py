@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from traincope.faults.injection import Moment
-from traincope.faults.kinds.fault import Fault, Injector, no_rank
+from traincope.inject.injection import Moment
+from traincope.inject.kinds.fault import Fault, Injector, no_rank
 
 SPIKE = 16.0
 """Factor on all parameters for a spike of the loss."""

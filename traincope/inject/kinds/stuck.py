@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from traincope.faults.kinds.fault import Fault, Injector, every_rank, once, once_everywhere
+from traincope.inject.kinds.fault import Fault, Injector, every_rank, once, once_everywhere
 
 FOR_EVER = 1_000_000
 """Seconds."""

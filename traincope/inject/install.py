@@ -2,11 +2,11 @@
 
 import os
 
-from traincope.faults.calls import Calls
-from traincope.faults.injection import FAULT_VARIABLE, parse_injections
-from traincope.faults.kinds import FAULTS
-from traincope.faults.kinds.fault import Injector
-from traincope.faults.moments import Moments
+from traincope.inject.calls import Calls
+from traincope.inject.injection import FAULT_VARIABLE, parse_injections
+from traincope.inject.kinds import FAULTS
+from traincope.inject.kinds.fault import Injector
+from traincope.inject.moments import Moments
 
 
 def inject_requested() -> None:

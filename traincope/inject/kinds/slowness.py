@@ -4,9 +4,9 @@ import gc
 import time
 from collections.abc import Callable
 
-from traincope.faults.calls import late_with
-from traincope.faults.injection import Injection, Moment, Shape
-from traincope.faults.kinds.fault import Arm, Fault, Injector
+from traincope.inject.calls import late_with
+from traincope.inject.injection import Injection, Moment, Shape
+from traincope.inject.kinds.fault import Arm, Fault, Injector
 
 PERIOD = 5
 """Steps between two delays of a periodic slowness."""

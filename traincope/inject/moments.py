@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from traincope.faults.injection import Moment
+from traincope.inject.injection import Moment
 
 Action = Callable[[int], None]
 """Called with the step."""

@@ -5,7 +5,7 @@ import resource
 import signal
 import sys
 
-from traincope.faults.kinds.fault import Arm, Fault, Injector, once
+from traincope.inject.kinds.fault import Arm, Fault, Injector, once
 
 TOO_LARGE = 1 << 44
 """Bytes; no machine has them."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from traincope.faults.calls import Change, in_group, left_out, with_tensors
-from traincope.faults.kinds.fault import Fault, Injector, once
+from traincope.inject.calls import Change, in_group, left_out, with_tensors
+from traincope.inject.kinds.fault import Fault, Injector, once
 
 
 def _next(change: Change) -> Any:

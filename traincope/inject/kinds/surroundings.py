@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from traincope.faults.kinds.fault import Fault, Injector, no_rank, once, prepared
-from traincope.faults.kinds.stuck import FOR_EVER
+from traincope.inject.kinds.fault import Fault, Injector, no_rank, once, prepared
+from traincope.inject.kinds.stuck import FOR_EVER
 
 CLOCK_JUMP_SECONDS = 3_600.0
 

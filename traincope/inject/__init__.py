@@ -10,9 +10,9 @@ It does not import the recorder. A fault acts where it acts in a real training: 
 process gets a signal, its collective is not issued.
 """
 
-from traincope.faults.injection import FAULT_VARIABLE, TRUTH_VARIABLE, Injection, Truth, parse_injections, read_truths
-from traincope.faults.install import inject_requested
-from traincope.faults.kinds import FAULTS
+from traincope.inject.injection import FAULT_VARIABLE, TRUTH_VARIABLE, Injection, Truth, parse_injections, read_truths
+from traincope.inject.install import inject_requested
+from traincope.inject.kinds import FAULTS
 
 __all__ = [
     "FAULTS",
