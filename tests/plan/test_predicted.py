@@ -1,7 +1,7 @@
 """Predicted step times of published trainings. `make truth-plan` prints the tables."""
 
 import csv
-from collections import Counter
+from collections import Counter, defaultdict
 from math import exp, log
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tests.truth.formulas.predicted import (
 )
 from tests.truth.formulas.ranked import rankings
 from tests.truth.formulas.trainings import LLM_FOUNDRY, trainings
+from tests.truth.formulas.unfitted import BLOOM_SEARCH, ORDERED, unfitted
 from traincope.plan.layout.families import AMPERE, HOPPER, LEVEL, Family
 from traincope.plan.search.caveats import CHECKED, MEDIAN_ERROR_RATIO, P90_ERROR_RATIO, Checked
 from traincope.plan.search.clusters import ACCELERATORS
@@ -36,7 +37,7 @@ def predictors() -> list[Predictor]:
 
 @pytest.mark.sweep
 def test_trainings_are_predicted_without_their_groups(predictors: list[Predictor]) -> None:
-    """Within the errors and with the intervals that the answers state. Two published MFU got worse, by 6 points."""
+    """Within the errors and with the intervals that the answers state. One published MFU got worse, by 5.5 points."""
     rows = []
     for family in shipped().values():
         found = list(held_out(of_family(predictors, family), family))
@@ -50,10 +51,7 @@ def test_trainings_are_predicted_without_their_groups(predictors: list[Predictor
     assert median <= MEDIAN
     assert p90 <= P90
     assert abs(np.median(errors)) <= BIAS
-    assert {line.split(":")[0] for line in worse_than_before(rows)} <= {
-        "Megatron 2021, 76.1B, full",
-        "BLOOM 2022, 176B, full",
-    }
+    assert {line.split(":")[0] for line in worse_than_before(rows)} <= {"Megatron 2021, 76.1B, full"}
 
 
 @pytest.mark.slow
@@ -76,8 +74,22 @@ def test_most_trainings_lie_in_the_interval_of_the_constants_fitted_on_them(pred
 @pytest.mark.slow
 def test_the_predicted_best_layout_of_a_set_is_nearly_the_measured_best() -> None:
     found = list(rankings(shipped()))
-    assert len(found) == 23
+    assert len(found) == 29
     assert sum(each.loss <= 0.05 for each in found) / len(found) >= 0.8
+
+
+def test_steps_of_trainings_outside_the_fit() -> None:
+    """32 layouts that were tried for BLOOM, and Megatron-LM's 7B tests in deterministic mode."""
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for training in unfitted():
+        error = abs(Predictor(training).log_error(shipped()[training.family.name]))
+        errors[training.source, training.family.name].append(error)
+    assert {group: len(each) for group, each in errors.items()} == {
+        (BLOOM_SEARCH, "Ampere"): 32,
+        (ORDERED, "Ampere"): 2,
+        (ORDERED, "Hopper"): 2,
+    }
+    assert [float(np.median(each)) for each in errors.values()] == pytest.approx([0.055, 0.09, 0.015], abs=0.01)
 
 
 def test_no_row_of_the_fit_is_missing(predictors: list[Predictor]) -> None:

@@ -397,7 +397,8 @@ def open_rules(plan: TrainingPlan) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("argument", "what"),
     [
-        ("--optimizer-cpu-offload", "optimizer states that are offloaded"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.5", "optimizer states that are offloaded in part"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16", "optimizer states of other types"),
         ("--cpu-offloading --cpu-offloading-num-layers 4", "activations that are offloaded"),
         ("--fp8-format hybrid", "products in fp8"),
         ("--optimizer muon", "the optimizer muon"),
@@ -408,7 +409,7 @@ def open_rules(plan: TrainingPlan) -> dict[str, str]:
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "context parallelism by a2a"),
         ("--lora-rank 8", "adapters"),
         ("--deepspeed --deepspeed_config ds.json", "ZeRO as DeepSpeed's configuration says"),
-        ("--deepspeed --zero-stage 1 --cpu-optimizer", "optimizer states that are offloaded"),
+        ("--deepspeed --zero-stage 1 --zero-offload", "optimizer states that are offloaded"),
     ],
 )
 def test_a_setting_without_a_formula_leaves_memory_and_speed_open(argument: str, what: str) -> None:
@@ -416,6 +417,37 @@ def test_a_setting_without_a_formula_leaves_memory_and_speed_open(argument: str,
     assert "no formula here has" in why
     assert what in why
     assert "does-not-fit" not in open_rules(megatron(""))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["--optimizer-cpu-offload --use-precision-aware-optimizer", "--deepspeed --zero-stage 1 --cpu-optimizer"],
+)
+def test_megatrons_optimizer_on_the_cpu_has_a_formula(argument: str) -> None:
+    plan = megatron(argument)
+    assert plan.layout is not None
+    assert (plan.layout.optimizer_place, plan.layout.parameters_place) == (Place.CPU, Place.DEVICE)
+    assert plan.unmodelled == ()
+
+
+def test_torchtitans_offload_moves_all_state_to_the_cpu() -> None:
+    plan = titan({}, training={"enable_cpu_offload": True})
+    assert plan.layout is not None
+    assert (plan.layout.zero, plan.layout.parameters_place, plan.unmodelled) == (3, Place.CPU, ())
+    piped = titan({"pipeline_parallel_degree": 2}, training={"enable_cpu_offload": True, "local_batch_size": 2})
+    assert piped.unmodelled == ("weights and optimizer states that are offloaded with a pipeline",)
+
+
+def test_megatrons_script_gives_positions_biases_and_the_order_of_sums() -> None:
+    plain, other = megatron("--max-position-embeddings 4096"), megatron("--deterministic-mode --transformer-impl local")
+    assert plain.shape is not None
+    assert other.shape is not None
+    assert (plain.shape.positions, plain.shape.biases, plain.ordered) == (4096, False, False)
+    assert (other.shape.biases, other.ordered) == (True, True)
+    for argument in ("--position-embedding-type rope", "--use-rotary-position-embeddings"):
+        shape = megatron(f"--max-position-embeddings 4096 {argument}").shape
+        assert shape is not None
+        assert shape.positions == 0
 
 
 def test_a_training_in_fp32_is_not_judged_as_one_in_bf16() -> None:
@@ -698,12 +730,10 @@ def test_a_schedule_without_a_formula_for_its_microbatches_leaves_the_layout_ope
 @pytest.mark.parametrize(
     ("tables", "what"),
     [
-        ({"training": {"enable_cpu_offload": True}}, "offloaded"),
         ({"training": {"dtype": "bfloat16"}}, "bfloat16 without wide weights"),
         ({"model": {"converters": ["float8"]}}, "float8"),
         ({"optimizer": {"name": "Muon"}}, "the optimizer Muon"),
         ({"float8": {"enable_float8_linear": True}}, "products in float8"),
-        ({"training": {"enable_cpu_offload": True, "batch_size": 2}}, "offloaded"),
     ],
 )
 def test_what_torchtitan_moves_or_shrinks_is_not_judged_by_formula(

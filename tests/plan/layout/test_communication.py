@@ -285,3 +285,14 @@ def test_offload_copies_shards_to_and_from_the_cpu() -> None:
     assert copies() == []
     assert copies(optimizer_place=Place.NVME) == [("weights", 1, share), ("gradients", 1, share)]
     assert copies(parameters_place=Place.CPU) == [("weights", 6, 6 * share), ("gradients", 3, 3 * share)]
+
+
+def test_whole_sums_of_gradients_are_reduced_although_their_state_is_shared() -> None:
+    """DeepSpeed's BF16_Optimizer all-reduces 4 bytes of each parameter; ZeRO's stage 1 scatters them."""
+    for cast, operation in ((False, "reduce_scatter"), (True, "all_reduce")):
+        layout = Layout(dp=4, zero=1, microbatches=2, cast_sums=cast)
+        traffic = Traffic(shape=ENGINE, layout=layout, precision=Precision(gradients="fp32"))
+        gradients, weights = volumes(traffic)
+        assert (gradients.operation, gradients.count) == (operation, 1)
+        assert gradients.num_bytes == 4 * ENGINE.parameters
+        assert (weights.operation, weights.num_bytes) == ("all_gather", 2 * ENGINE.parameters)

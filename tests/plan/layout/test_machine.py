@@ -82,3 +82,20 @@ def test_an_exchange_leaves_the_node_with_the_share_of_other_nodes() -> None:
 def test_an_impossible_machine_is_refused() -> None:
     with pytest.raises(UsageError, match="spine_share is 0; it must be greater than 0"):
         Machine(peak_flops=1, memory_bytes=1, node_bytes_per_second=1, network_bytes_per_second=1, spine_share=0)
+
+
+def test_a_ring_between_nodes_is_no_faster_than_a_measured_one() -> None:
+    """Two ranks of each of two nodes at 1 GB/s: 2 GB/s, or 0.5. A gather of 8 GB sends 6 GB."""
+    machine = Machine(
+        peak_flops=1,
+        memory_bytes=1,
+        ranks_per_node=2,
+        node_bytes_per_second=10e9,
+        network_bytes_per_second=1e9,
+    )
+    gather = Volume(axis="dp", operation="all_gather", what="weights", ranks=4, count=1, num_bytes=8 * 10**9)
+    for known, rate in ((None, 2e9), (0.5e9, 0.5e9)):
+        measured = replace(machine, ring_bytes_per_second=known)
+        assert transfer(gather, machine=measured, span=4, stride=1).seconds == pytest.approx(6e9 / rate)
+    near = Volume(axis="tp", operation="all_gather", what="activations", ranks=2, count=1, num_bytes=2 * 10**9)
+    assert transfer(near, machine=measured, span=2, stride=1).seconds == pytest.approx(1e9 / 10e9)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincope.errors import UsageError
-from traincope.plan.layout.activations import ActivationPolicy, logits_bytes, scores_bytes, stage_bytes
+from traincope.plan.layout.activations import ActivationPolicy, block_bytes, logits_bytes, scores_bytes, stage_bytes
 from traincope.plan.layout.layout import Layout, Place
 from traincope.plan.layout.memory import Elements, elements, max_held, memory, off_device, states
 from traincope.plan.model.precision import Precision, States, model_states
@@ -212,3 +212,21 @@ def test_a_node_keeps_a_second_copy_of_the_weights() -> None:
 def test_settings_of_shards_need_shards(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         Layout(dp=4, **settings)  # type: ignore[arg-type]
+
+
+def test_learned_positions_lie_on_the_first_stage_and_tp_does_not_split_them() -> None:
+    """A block of 12 x 64 x 64 numbers on each of two stages, and a tied matrix of 64 x 100; 32 positions of 64."""
+    shape = Transformer(layers=2, hidden=64, heads=4, vocabulary=100, sequence=32, positions=32)
+    layout = Layout(tp=2, pp=2, microbatches=2)
+    held = [elements(shape, layout=layout, rank=rank).common for rank in range(2)]
+    assert held == [(12 * 64 * 64 + 64 * 100) // 2 + 32 * 64, (12 * 64 * 64 + 64 * 100) // 2]
+
+
+def test_a_copied_output_of_attention_stays_too() -> None:
+    """2 x 32 tokens of 64 numbers of 2 bytes; one sequence needs no copy."""
+    shape = Transformer(layers=2, hidden=64, heads=4, vocabulary=100, sequence=32)
+    policy = ActivationPolicy(flash=True)
+    for micro_batch, more in ((1, 0), (2, 2 * 32 * 64 * 2)):
+        layout = Layout(micro_batch=micro_batch)
+        copied = block_bytes(shape, layout=layout, policy=replace(policy, copies_output=True))
+        assert copied - block_bytes(shape, layout=layout, policy=policy) == more

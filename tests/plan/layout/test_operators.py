@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.kernels import uniform
+from traincope.plan.layout.kernels import GAP_SECONDS, uniform
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.operators import Kind, Operator, operators, work
@@ -107,6 +107,8 @@ def test_operators_of_the_stream_move_it_a_few_times() -> None:
     assert (whole["norms"].moved_bytes, whole["norms"].backward_bytes) == (4 * stream, 6 * stream)
     assert (whole["residuals"].moved_bytes, whole["residuals"].backward_bytes) == (6 * stream, 6 * stream)
     assert half["norms"].moved_bytes == 2 * stream
+    twice = of(SMALL, Layout(), replace(FLASH, two_pass_norms=True))["norms"]
+    assert (twice.moved_bytes, twice.backward_bytes) == (4 * stream, 10 * stream)
 
 
 def test_scores_are_written_and_read_unless_attention_is_fused() -> None:
@@ -117,6 +119,37 @@ def test_scores_are_written_and_read_unless_attention_is_fused() -> None:
     dropped = of(SMALL, Layout(), ActivationPolicy())["softmax"]
     assert (dropped.moved_bytes, dropped.backward_bytes) == (4 * 2 * scores + scores, 5 * 2 * scores + scores)
     assert "softmax" not in of(SMALL, Layout())
+
+
+def test_biases_of_scores_are_copied_into_the_product_that_adds_to_them() -> None:
+    biases = of(SMALL, Layout(), ActivationPolicy(dropout=False, score_biases=True))["biases of scores"]
+    assert (biases.moved_bytes, biases.backward_bytes) == (2 * 2 * 4 * 32 * 32, 0)
+
+
+def test_gradients_of_biases_are_sums_over_tokens() -> None:
+    """32 tokens of 3 x 64, 64, 256 and 64 numbers of 2 bytes. tp = 2 halves all of them with sequence parallelism, and
+    without it only those of the inner widths.
+    """
+    names = "queries, keys, values", "attention output", "feed-forward, first", "feed-forward, second"
+    numbers = [32 * width * 2 for width in (192, 64, 256, 64)]
+    shape = replace(SMALL, biases=True)
+    assert [of(shape, Layout())[name].backward_bytes for name in names] == numbers
+    assert [of(shape, Layout(tp=2))[name].backward_bytes for name in names] == [each / 2 for each in numbers]
+    whole = of(shape, Layout(tp=2, sequence_parallel=False))
+    assert [whole[name].backward_bytes for name in names] == [numbers[0] / 2, numbers[1], numbers[2] / 2, numbers[3]]
+    assert {of(SMALL, Layout())[name].backward_bytes for name in names} == {0.0}
+    more = of(shape, Layout())[names[0]].backward_seconds(MACHINE) - of(SMALL, Layout())[names[0]].backward_seconds(
+        MACHINE
+    )
+    assert more == pytest.approx(numbers[0] / 1e9)
+
+
+def test_a_host_that_waits_for_each_kernel_leaves_the_device_idle_for_a_launch() -> None:
+    norms, kernels = of(SMALL, Layout())["norms"], replace(uniform(1.0), launches=True, launch_seconds=1e-3)
+    waiting = replace(MACHINE, kernels=kernels, blocking_launches=True)
+    assert norms.forward_seconds(waiting) == pytest.approx(norms.least_seconds(MACHINE) + 2 * 1e-3)
+    ahead = replace(waiting, blocking_launches=False)
+    assert norms.forward_seconds(ahead) == pytest.approx(norms.least_seconds(MACHINE) + 2 * GAP_SECONDS)
 
 
 def test_the_slower_limit_bounds_the_time() -> None:

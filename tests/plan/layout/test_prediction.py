@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.kernels import LAUNCH_SECONDS, Kernels, uniform
+from traincope.plan.layout.kernels import LAUNCH_SECONDS, STREAMING, Kernels, uniform
 from traincope.plan.layout.layout import Layout, Overlap
 from traincope.plan.layout.machine import Machine
 from traincope.plan.layout.prediction import exact_bubble, least_bubble, predict
@@ -182,7 +182,7 @@ def test_a_host_that_launches_slower_than_kernels_run_delays_them() -> None:
 
 def test_copies_and_the_optimizer_move_the_parameters_at_the_rate_of_long_copies() -> None:
     """44 bytes per parameter of a shard for AdamW. FSDP copies 4 for each gather and 8 for each reduction; unfused sums
-    move 10 from the second microbatch on.
+    of 16 bits move 6 from the second microbatch on.
     """
     machine = replace(MACHINE, memory_bytes_per_second=1e9)
     rate, numbers = 0.87 * 1e9, SMALL.parameters
@@ -190,7 +190,7 @@ def test_copies_and_the_optimizer_move_the_parameters_at_the_rate_of_long_copies
         (Layout(dp=2, zero=3, microbatches=4), 4 * (2 * 4 + 8), 2),
         (Layout(dp=2, zero=2, microbatches=4), 4 + 4 * 8, 2),
         (Layout(dp=2, microbatches=4), 0, 1),
-        (Layout(dp=2, microbatches=4, fused_sums=False), 3 * 10, 1),
+        (Layout(dp=2, microbatches=4, fused_sums=False), 3 * 6, 1),
     ):
         predicted = predict(SMALL, layout=layout, precision=Precision(), policy=ActivationPolicy(), machine=machine)
         assert predicted.copy_seconds == pytest.approx(copied * numbers / rate)
@@ -293,3 +293,38 @@ def test_the_least_bubble_is_a_lower_bound(schedule: str) -> None:
         for layers in range(ranks * chunks, 2 * ranks * chunks + 1):
             shape = replace(SMALL, layers=layers)
             assert least_bubble(shape, layout=layout) <= exact_bubble(shape, layout=layout) + 1e-6
+
+
+def test_gradients_that_are_cast_and_added_take_bytes_of_their_own() -> None:
+    """Read 2 and 4, written 4; with a cast 4 are written and read again. The cast gradients also count the first."""
+    machine = replace(MACHINE, memory_bytes_per_second=1e9)
+    seconds = SMALL.parameters / (1e9 * STREAMING)
+    for settings, gradients, accesses in (
+        ({"fused_sums": True}, "fp32", 0),
+        ({"fused_sums": False}, "fp32", 10 * 3),
+        ({"fused_sums": False}, "bf16", 6 * 3),
+        ({"cast_sums": True}, "fp32", 18 * 4),
+    ):
+        predicted = predict(
+            SMALL,
+            layout=Layout(microbatches=4, **settings),
+            precision=Precision(gradients=gradients),
+            policy=ActivationPolicy(),
+            machine=machine,
+        )
+        assert predicted.copy_seconds == pytest.approx(accesses * seconds)
+
+
+def test_a_scaled_loss_needs_more_passes_over_gradients() -> None:
+    machine = replace(MACHINE, memory_bytes_per_second=1e9)
+    times = [
+        predict(
+            SMALL,
+            layout=Layout(),
+            precision=Precision(activations=numbers),
+            policy=ActivationPolicy(),
+            machine=machine,
+        ).optimizer_seconds
+        for numbers in ("bf16", "fp16")
+    ]
+    assert times[1] / times[0] == pytest.approx(58 / 44)

@@ -8,6 +8,7 @@ weigh as the square root of their number.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from tests.truth.formulas.trainings import Training
 from traincope.errors import UsageError
 from traincope.plan.layout.families import AMPERE, HOPPER, Family
-from traincope.plan.layout.kernels import Kernels
 from traincope.plan.layout.layout import Layout
 from traincope.plan.layout.memory import RankMemory, memory
 from traincope.plan.layout.prediction import Prediction, exact_bubble, predict
@@ -159,7 +159,7 @@ def _family(family: Family, point: NDArray[np.float64]) -> Family:
     values = dict(zip(NAMES, map(float, np.exp(point)), strict=True))
     values = {name: min(value, 1.0) if name in SHARES else value for name, value in values.items()}
     reached: dict[str, Any] = {name: values[name] for name in KERNELS}
-    kernels = Kernels(processors=family.kernels.processors, **reached)
+    kernels = replace(family.kernels, **reached)
     return Family(
         name=family.name,
         kernels=kernels,

@@ -5,7 +5,7 @@ from traincope.plan.model.transformer import Experts, Transformer
 
 def gpt(layers: int, hidden: int, heads: int, *, sequence: int = 2048) -> Transformer:
     """Megatron's models in Narayanan et al. 2021 and Korthikanti et al. 2022."""
-    return Transformer(layers=layers, hidden=hidden, heads=heads, vocabulary=51200, sequence=sequence)
+    return Transformer(layers=layers, hidden=hidden, heads=heads, vocabulary=51200, sequence=sequence, biases=True)
 
 
 PALM = Transformer(
@@ -49,7 +49,7 @@ DEEPSEEK_MOE = Transformer(
 
 def mpt(layers: int, hidden: int, heads: int, vocabulary: int, *, sequence: int) -> Transformer:
     """MPT: GPT with a tied embedding and ALiBi."""
-    return Transformer(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary, sequence=sequence)
+    return Transformer(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary, sequence=sequence, biases=True)
 
 
 def llama2(name: str, *, sequence: int) -> Transformer:

@@ -7,6 +7,8 @@ GPUs. `source` goes further: it leaves out all rows of a table, so all trainings
 The interval of a prediction is the span around it that contains four fifths of the errors of all other groups. Its
 coverage is the share of the rows of a group that lie inside the interval that the other groups give.
 
+Trainings of `unfitted` are predicted with the shipped constants. Steps in deterministic mode have no interval.
+
 CSV: more rows of llm-foundry's table, in the columns of llm_foundry.csv. They are predicted with the shipped constants,
 and change nothing else.
 """
@@ -20,12 +22,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from tests.truth.formulas.fitting import NAMES, Predictor, fit, value
 from tests.truth.formulas.ranked import Ranking, rankings
 from tests.truth.formulas.trainings import Training, llm_foundry, trainings
+from tests.truth.formulas.unfitted import unfitted
 from traincope.plan.layout.families import AMPERE, HOPPER, LEVEL, Family
 
 MEDIAN, P90, BIAS = 0.08, 0.20, 0.03
@@ -156,13 +160,7 @@ def score(rows: Sequence[Row], of_interval: Sequence[Row]) -> Score:
     for scheme, group in {(row.scheme, row.group) for row in rows}:
         width = spread([row for row in of_interval if (row.scheme, row.group) != (scheme, group)])
         inside += sum(abs(row.log_error) <= width for row in rows if (row.scheme, row.group) == (scheme, group))
-    return Score(
-        rows=len(rows),
-        median=float(np.median(np.abs(errors))),
-        p90=float(np.quantile(np.abs(errors), 0.9)),
-        bias=float(np.median(errors)),
-        inside=inside,
-    )
+    return _score_of(errors, inside=inside)
 
 
 def binomial_interval(inside: int, rows: int, *, level: float = 0.95) -> tuple[float, float]:
@@ -263,6 +261,32 @@ def ranking_lines(found: Sequence[Ranking]) -> Iterator[str]:
             yield f"  {each.name}: {each.chosen} is {each.loss:.1%} slower than {each.best}"
 
 
+def unfitted_table() -> Table:
+    """Errors of the shipped constants on trainings that no constant is fitted on, by source and family."""
+    table = _table("Not in the fit, by the shipped constants", SOURCE, "family")
+    groups = defaultdict(list)
+    for training in unfitted():
+        family = shipped()[training.family.name]
+        groups[training.source, family].append((Predictor(training).log_error(family), training.policy.ordered))
+    for (source, family), rows in groups.items():
+        errors = np.array([error for error, _ in rows])
+        assert family.spread is not None
+        ordered = all(each for _, each in rows)
+        cells = _cells(_score_of(np.exp(errors) - 1, inside=int(np.sum(np.abs(errors) <= family.spread))))
+        table.add_row(source, family.name, *cells[:4], *(("-", "no interval") if ordered else cells[4:]))
+    return table
+
+
+def _score_of(errors: NDArray[np.float64], *, inside: int) -> Score:
+    return Score(
+        rows=len(errors),
+        median=float(np.median(np.abs(errors))),
+        p90=float(np.quantile(np.abs(errors), 0.9)),
+        bias=float(np.median(errors)),
+        inside=inside,
+    )
+
+
 def more_rows(path: Path) -> Iterator[str]:
     errors, inside = [], 0
     for training in llm_foundry(path):
@@ -296,6 +320,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         )
         every += rows
     console.print(rows_table(every))
+    console.print(unfitted_table())
     known = known_software(every)
     errors = np.array([row.error for row in known])
     median, p90, bias = (

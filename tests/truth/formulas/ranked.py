@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tests.truth.formulas.fitting import Predictor
 from tests.truth.formulas.models import gpt
 from tests.truth.formulas.trainings import SELECTIVE, SELENE, Training, trainings
+from tests.truth.formulas.unfitted import bloom_search
 from traincope.plan.layout.families import AMPERE, Family
 from traincope.plan.layout.layout import Layout
 from traincope.plan.model.transformer import Transformer
@@ -27,7 +28,7 @@ class Ranking:
 def rankings(families: Mapping[str, Family]) -> Iterator[Ranking]:
     """Ranking of every set, by GPU time per token."""
     sets: dict[str, list[Training]] = defaultdict(list)
-    for training in (*trainings(), *zero_bubble()):
+    for training in (*trainings(), *zero_bubble(), *bloom_search()):
         if training.set is not None:
             sets[training.set].append(training)
     for name, members in sets.items():

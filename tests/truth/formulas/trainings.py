@@ -23,10 +23,12 @@ from traincope.plan.search.clusters import NETWORK_LATENCY_SECONDS, NODE_LATENCY
 
 GIB = 1 << 30
 MIXED = Precision()
+FP16 = Precision(weights="fp16", gradients="fp16", activations="fp16")
 FULL = ActivationPolicy(recompute=Recompute.FULL, early_stop=False)
+FULL_2021 = replace(FULL, two_pass_norms=True)
 SELECTIVE = ActivationPolicy(recompute=Recompute.SELECTIVE)
 FLASH = ActivationPolicy(flash=True, dropout=False)
-TRITON = ActivationPolicy(flash=True, triton=True, dropout=False)
+TRITON = ActivationPolicy(flash=True, triton=True, dropout=False, two_pass_norms=True)
 LLM_FOUNDRY = Path(__file__).with_name("llm_foundry.csv")
 
 
@@ -46,8 +48,14 @@ def machine(device: str, peak: float, *, node: float, network: float, gib: int =
 
 SELENE = machine("NVIDIA A100-SXM4-80GB", A100, node=300e9, network=25e9)
 """DGX A100: eight links of 200 Gbit/s per node (Narayanan et al. 2021, section 5)."""
-JEAN_ZAY = machine("NVIDIA A100-SXM4-80GB", A100, node=300e9, network=4 * 12.5e9 / 8)
-"""Four Omni-Path links of 100 Gbit/s per node of eight (BLOOM's README, train/tr11-176B-ml)."""
+JEAN_ZAY = replace(
+    machine("NVIDIA A100-SXM4-80GB", A100, node=300e9, network=4 * 12.5e9 / 8),
+    blocking_launches=True,
+    ring_bytes_per_second=40.5e9 / 8,
+)
+"""Four Omni-Path links of 100 Gbit/s per node of eight (BLOOM's README, train/tr11-176B-ml). A ring over four nodes
+takes one of them, and reaches 40.5 Gbit/s (bigscience-workshop/bigscience, experiments/bandwidth/
+all_reduce_bench-a100-n4.txt). CUDA_LAUNCH_BLOCKING=1 (tr11-176B-ml.slurm, chronicles-prequel.md)."""
 VELA = machine("NVIDIA A100-SXM4-80GB", A100, node=300e9, network=50e9 / 8)
 """400 Gbit/s per node of eight (PyTorch blog of 13 March 2024, "Maximizing training throughput using PyTorch FSDP")."""
 DGX_H100 = machine("NVIDIA H100 80GB HBM3", H100, node=450e9, network=50e9)
@@ -108,7 +116,11 @@ def of_mfu(shape: Transformer, layout: Layout, *, mfu: float, peak: float, half:
 
 
 def megatron() -> Iterator[Training]:
-    """Narayanan et al. 2021, arXiv:2104.04473, table 1. Its rates count recomputation; MFU is the model's part."""
+    """Narayanan et al. 2021, arXiv:2104.04473, table 1. Its rates count recomputation; MFU is the model's part.
+
+    Settings: NVIDIA/Megatron-LM, examples/sc21, run_table_1.sh and CONFIG.sh. Without a pipeline, torch's DDP reduces
+    gradients next to backward.
+    """
     for billions, heads, hidden, layers, tp, pp, dp, batch, micro, virtual, tflops in (
         (1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 1, 137),
         (3.6, 32, 3072, 30, 2, 1, 32, 512, 16, 1, 138),
@@ -132,7 +144,7 @@ def megatron() -> Iterator[Training]:
             microbatches=batch // dp // micro,
             sequence_parallel=False,
             scatter_gather=True,
-            overlap=Overlap.NONE,
+            overlap=Overlap.NONE if pp > 1 else Overlap.DATA,
             fused_sums=False,
         )
         mfu = tflops * 1e12 / A100 * step.model / step.hardware
@@ -143,8 +155,9 @@ def megatron() -> Iterator[Training]:
             seconds=of_mfu(shape, layout, mfu=mfu, peak=A100, half=False),
             shape=shape,
             layouts=(layout,),
-            policy=FULL,
+            policy=FULL_2021,
             machine=SELENE,
+            precision=FP16,
             family=AMPERE,
         )
 
@@ -194,7 +207,7 @@ def bloom() -> Iterator[Training]:
         name="176B, full",
         model="176B",
         seconds=105.2,
-        shape=Transformer(layers=70, hidden=14336, heads=112, vocabulary=250_880, sequence=2048),
+        shape=Transformer(layers=70, hidden=14336, heads=112, vocabulary=250_880, sequence=2048, biases=True),
         layouts=(
             Layout(
                 dp=8,
@@ -206,12 +219,11 @@ def bloom() -> Iterator[Training]:
                 sequence_parallel=False,
                 scatter_gather=True,
                 overlap=Overlap.NONE,
-                fused_sums=False,
+                cast_sums=True,
             ),
         ),
-        policy=FULL,
+        policy=replace(FULL_2021, score_biases=True),
         machine=JEAN_ZAY,
-        # DeepSpeed's optimizer for bf16 sums gradients in fp32.
         precision=Precision(gradients="fp32"),
         family=AMPERE,
     )
@@ -367,7 +379,8 @@ def dgx_cloud() -> Iterator[Training]:
         yield _dgx_cloud("340B", nemotron4(96, 18432, 96), layout, seconds)
     for gpus, seconds in ((128, 8.309), (256, 8.408), (512, 8.42), (1024, 8.453), (2048, 8.49)):
         layout = Layout(dp=gpus // 32, tp=4, pp=8, zero=1, virtual=12, microbatches=64)
-        yield _dgx_cloud("175B", gpt(96, 12288, 96), layout, seconds)
+        # Transformer Engine sums the gradients of biases in its products.
+        yield _dgx_cloud("175B", replace(gpt(96, 12288, 96), biases=False), layout, seconds)
 
 
 def _dgx_cloud(model: str, shape: Transformer, layout: Layout, seconds: float) -> Training:

@@ -23,7 +23,7 @@ def predicted(
     layout = layout or plan.layout
     if plan.shape is None or layout is None or plan.unmodelled:
         return None
-    kept = replace(FLASH, early_stop=plan.early_stop)
+    kept = replace(FLASH, early_stop=plan.early_stop, ordered=plan.ordered)
     policy = kept.with_recompute(recompute or plan.recompute or Recompute.NONE)
     try:
         return predict(

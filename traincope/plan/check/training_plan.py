@@ -25,7 +25,8 @@ class TrainingPlan:
     head_dim: int | None = None
     recompute: Recompute | None = None
     early_stop: bool = True
-    """As in `ActivationPolicy`."""
+    """As in `ActivationPolicy`; so is `ordered`."""
+    ordered: bool = False
     clips: bool | None = None
     """Gradients are clipped."""
     optimizer_states: str | None = None

@@ -33,6 +33,17 @@ class ActivationPolicy:
     """Attention keeps no scores and computes them again (Dao et al. 2022, arXiv:2205.14135)."""
     triton: bool = False
     """Flash attention is its first kernel in Triton (2022), which is slower than the present ones."""
+    ordered: bool = False
+    """Flash attention sums gradients in a fixed order, so that runs repeat to the bit: FlashAttention 2, as Transformer
+    Engine takes it with dropout and NVTE_ALLOW_NONDETERMINISTIC_ALGO=0."""
+    score_biases: bool = False
+    """Attention that is not fused adds biases to its scores (ALiBi; Press et al. 2021, arXiv:2108.12409)."""
+    copies_output: bool = False
+    """The output of flash attention over several sequences is copied into another order, and both stay: tokens come
+    first in Megatron-LM, sequences in FlashAttention 2."""
+    two_pass_norms: bool = False
+    """The backward of a norm reads its input and gradient once for the gradient of the input, and again for those of
+    the weights (Megatron-LM's layer_norm_cuda_kernel.cu of 2021, PyTorch's layer_norm_kernel.cu)."""
     early_stop: bool = True
     """Full recomputation stops at the last tensor that backward needs, before a block's last product, as PyTorch's
     checkpoints without reentrancy do. Megatron-LM's repeat the whole block."""
@@ -123,7 +134,8 @@ def _attention(shape: Transformer, layout: Layout, policy: ActivationPolicy) -> 
     outputs of the norms of its narrow vectors.
     """
     tokens = _tokens(shape, layout)
-    widths = shape.query_width + shape.key_width + shape.value_width + shape.mixed_width
+    outputs = 2 if policy.copies_output and layout.micro_batch > 1 else 1
+    widths = shape.query_width + shape.key_width + shape.value_width + outputs * shape.mixed_width
     kept = tokens * widths * policy.element_bytes // layout.tp
     if shape.latent is not None:
         kept += 2 * tokens * shape.latent.width * policy.element_bytes // layout.stream_ranks

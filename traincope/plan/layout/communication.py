@@ -80,6 +80,11 @@ class Traffic:
         return DTYPES[self.precision.activations]
 
     @property
+    def sum_accesses(self) -> int:
+        """Bytes per parameter that add a microbatch's gradient to the sum of those before."""
+        return DTYPES[self.precision.activations] + 2 * DTYPES[self.precision.gradients]
+
+    @property
     def reruns_blocks(self) -> bool:
         """Forwards of blocks run twice, collectives included."""
         return self.recompute is Recompute.FULL
@@ -135,9 +140,10 @@ def _sharing(traffic: Traffic, prefix: str, parameters: int, ranks: int) -> Iter
     exchanged = quantized if layout.quantize_gradients else gradients
     gathered = quantized if layout.quantize_weights else weights
     reductions = microbatches if zero >= 2 else 1
+    scatters = zero and not layout.cast_sums
     yield Volume(
         axis="dp",
-        operation="all_to_all" if layout.quantize_gradients else "reduce_scatter" if zero else "all_reduce",
+        operation="all_to_all" if layout.quantize_gradients else "reduce_scatter" if scatters else "all_reduce",
         what=f"{prefix} gradients".strip(),
         ranks=shards,
         count=reductions,

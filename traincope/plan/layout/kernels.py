@@ -27,6 +27,9 @@ MIN_SPLIT = 2048
 ATTENTION_BACKWARD = 2.5 / 0.8
 """Time of fused attention's backward over that of its forward: five products instead of two, at 0.8 of the rate (Dao
 2023, FlashAttention-2, arXiv:2307.08691, section 3.1 and figures 4 to 6)."""
+ORDERED_BACKWARD = 2.5 * 306.2 / 166.0
+"""The same with sums in a fixed order: FlashAttention 2 on an H100, 306.2 and 166.0 TFLOP/s with 8,192 tokens and heads
+of 128 (Dao-AILab/flash-attention, pull request 1893)."""
 STREAMING = 0.87
 """Share of the memory's bandwidth that copies of whole parameters reach, and the optimizer: 2.9 of 3.35 TB/s on an H100
 (Azure AI benchmarking guide, ND_H100_v5_results.md)."""
@@ -55,6 +58,8 @@ class Kernels:
     """Time of its backward over that of its forward."""
     triton: float = 1.0
     """Rate of the first fused kernels over that of the present ones."""
+    ordered: float | None = None
+    """As `attention`, of the kernels whose sums keep an order. None: they are the same."""
     copies: float = 1.0
     """Share of the memory's bandwidth that the other operators reach."""
     unhidden: float = 1.0
@@ -82,10 +87,15 @@ class Kernels:
         """Share of peak of `number` products that run together."""
         return self.product * inner / (inner + self.depth) * self._waves(rows, inner, outer, number)
 
-    def attention_share(self, tokens: float, head: float, *, triton: bool = False) -> float:
+    def attention_share(self, tokens: float, head: float, *, triton: bool = False, ordered: bool = False) -> float:
         """Share of peak of the forward of fused attention over `tokens` keys with heads of width `head`."""
-        share = self.attention * head / (head + self.attention_head) * tokens / (tokens + self.attention_tokens)
+        most = self.ordered if ordered and self.ordered is not None else self.attention
+        share = most * head / (head + self.attention_head) * tokens / (tokens + self.attention_tokens)
         return share * self.triton if triton else share
+
+    def backward_share(self, *, ordered: bool = False) -> float:
+        """Time of the backward of fused attention over that of its forward."""
+        return ORDERED_BACKWARD if ordered else self.attention_backward
 
     def _waves(self, rows: float, inner: float, outer: float, number: float) -> float:
         """Share of the processors' time that the tiles of a product fill with its elements."""

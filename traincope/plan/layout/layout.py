@@ -79,6 +79,9 @@ class Layout:
     fused_sums: bool = True
     """Below ZeRO's stage 2, products add gradients to the sum of the microbatches before (Megatron-LM's gradient
     accumulation fusion)."""
+    cast_sums: bool = False
+    """Below ZeRO's stage 2, each microbatch's gradients are cast and added to a sum in fp32, and the whole sums are
+    reduced although the state is sharded (DeepSpeed's BF16_Optimizer: update_hp_grads, get_grads_for_reduction)."""
     cp_method: str = RING
     schedule: str = "1f1b"
     virtual: int | None = None

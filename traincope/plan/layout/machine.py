@@ -70,6 +70,8 @@ class Machine:
     """Links of a node form a torus. Otherwise each rank has a link to each other one."""
     network_bytes_per_second: float
     """Rate at which a rank sends to other nodes, in one direction."""
+    ring_bytes_per_second: float | None = None
+    """Most that one ring between nodes reaches. None: as much as its ranks of a node together."""
     kernels: Kernels = SIXTY_PERCENT
     """Rates that kernels reach."""
     memory_bytes_per_second: float | None = None
@@ -90,6 +92,8 @@ class Machine:
     streams: bool = True
     """Collectives run on streams of their own, next to compute. A CPU has no streams, and waits for those of tp, FSDP
     and a ring of cp."""
+    blocking_launches: bool = False
+    """The host waits for each kernel before it launches the next one (CUDA_LAUNCH_BLOCKING=1)."""
     host: Host | None = None
     """None: not known, so nothing can be offloaded."""
     host_seconds: float = 0.0
@@ -181,7 +185,7 @@ def _times(volume: Volume, *, machine: Machine, tier: Tier, together: int) -> di
         )
         step = machine.node_latency_seconds if nodes == 1 else machine.network_latency_seconds
         return {Algorithm.DIRECT: volume.count * step + max(within, out)}
-    speed = near if nodes == 1 else min(near, far * together)
+    speed = near if nodes == 1 else min(near, far * together, machine.ring_bytes_per_second or near)
     passes = ring_passes(volume.operation)
     across = nodes - 1 if nodes > 1 else 0
     round_seconds = across * machine.network_latency_seconds + (ranks - 1 - across) * machine.node_latency_seconds

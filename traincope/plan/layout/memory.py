@@ -61,13 +61,21 @@ class Elements:
 
 
 def memory(
-    shape: Transformer, *, layout: Layout, precision: Precision, policy: ActivationPolicy, workspace_bytes: int = 0
+    shape: Transformer,
+    *,
+    layout: Layout,
+    precision: Precision,
+    policy: ActivationPolicy,
+    workspace_bytes: int = 0,
+    known: tuple[RankMemory, ...] | None = None,
 ) -> tuple[RankMemory, ...]:
     """Memory of each rank of the pipeline. Raises UsageError if the model does not divide over the layout.
 
-    `workspace_bytes`: bytes that the library of matrix products keeps on each rank.
+    `workspace_bytes`: bytes that the library of matrix products keeps on each rank. `known`: the memory of a layout
+    that differs in its microbatches or its policy only, and so has the same states.
     """
-    layout.check(shape)
+    if known is None:
+        layout.check(shape)
     kept = whole = _stage_bytes(shape, layout=layout, policy=policy)
     if policy.recompute is not Recompute.NONE:
         whole = _stage_bytes(shape, layout=layout, policy=policy.with_recompute(Recompute.NONE))
@@ -78,27 +86,43 @@ def memory(
     in_flight, alike = _in_flight_of_ranks(schedule, settled), _alike_ranks(shape, schedule, pipeline)
     ranks: list[RankMemory] = []
     for rank, moments in _moments_of_ranks(schedule, settled).items():
-        activations = _largest(moments, kept, again)
-        if alike[rank] < rank:
-            like = ranks[alike[rank]]
-            ranks.append(replace(like, rank=rank, activations=activations, in_flight=in_flight[rank]))
-            continue
-        held = elements(shape, layout=layout, rank=rank)
+        first = alike[rank]
+        if first < rank:
+            like, temporary = ranks[first], ranks[first].temporary
+        else:
+            like = _parts(shape, layout=layout, precision=precision, rank=rank) if known is None else known[rank]
+            temporary = workspace_bytes
+            temporary += _temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank)
         ranks.append(
             RankMemory(
                 rank=rank,
-                layers=held_blocks(shape, layout=layout, rank=rank)[0],
-                parameters=held.common + held.experts,
-                states=states(held, layout=layout, precision=precision),
-                host=off_device(held, layout=layout, precision=precision, place=Place.CPU),
-                nvme=off_device(held, layout=layout, precision=precision, place=Place.NVME),
-                activations=activations,
-                temporary=workspace_bytes
-                + _temporary(shape, layout=layout, precision=precision, policy=policy, rank=rank),
+                layers=like.layers,
+                parameters=like.parameters,
+                states=like.states,
+                host=like.host,
+                nvme=like.nvme,
+                activations=_largest(moments, kept, again),
+                temporary=temporary,
                 in_flight=in_flight[rank],
             )
         )
     return tuple(ranks)
+
+
+def _parts(shape: Transformer, *, layout: Layout, precision: Precision, rank: int) -> RankMemory:
+    """What a rank holds of the model, without activations."""
+    held = elements(shape, layout=layout, rank=rank)
+    away = layout.updates_on_cpu
+    return RankMemory(
+        rank=rank,
+        layers=held_blocks(shape, layout=layout, rank=rank)[0],
+        parameters=held.common + held.experts,
+        states=states(held, layout=layout, precision=precision),
+        host=off_device(held, layout=layout, precision=precision, place=Place.CPU) if away else 0,
+        nvme=off_device(held, layout=layout, precision=precision, place=Place.NVME) if away else 0,
+        activations=0,
+        in_flight=0,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -202,15 +226,15 @@ def shares(held: Elements, *, layout: Layout, precision: Precision) -> States:
 def elements(shape: Transformer, *, layout: Layout, rank: int) -> Elements:
     """Number of parameters on a rank of the pipeline.
 
-    A last stage without an output matrix of its own has a copy of the embedding. tp splits blocks, but not what makes
-    a latent attention's narrow vectors; ep also splits routed experts.
+    A last stage without an output matrix of its own has a copy of the embedding. tp splits all but learned positions
+    and what makes a latent attention's narrow vectors; ep also splits routed experts.
     """
     blocks, routed = held_blocks(shape, layout=layout, rank=rank)
     common = (blocks - routed) * shape.block_weights + routed * shape.unrouted_weights
     common += embeddings(shape, layout=layout, rank=rank) * shape.embedding_weights
-    common += shape.position_weights if 0 in layout.stages(rank) else 0
+    positions = shape.position_weights if 0 in layout.stages(rank) else 0
     return Elements(
-        common=_split(shape, common, blocks=blocks, layout=layout),
+        common=_split(shape, common, blocks=blocks, layout=layout) + positions,
         experts=routed * shape.routed_weights // (layout.tp * layout.ep),
     )
 

@@ -21,7 +21,7 @@ from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import DTYPES, Precision
 from traincope.plan.model.transformer import Latent, Transformer
 
-FEED_FORWARD = "feed-forward"
+FEED_FORWARD, EMBEDDING = "feed-forward", "embedding"
 LOSS_ACCESSES = 14
 """Bytes per logit that the loss reads and writes in forward, and again in backward: it casts them to fp32, and takes
 their maximum and the sum of their exponentials."""
@@ -48,13 +48,15 @@ class Operator:
     moved_bytes: float
     """Bytes that one of them reads and writes."""
     backward_bytes: float = 0.0
-    """Bytes of its backward, unless it is a product."""
+    """Bytes of its backward; of a product, those of the sum of its bias' gradients."""
     rows: float = 0.0
     """`number` products of rows x inner and inner x outer; or attention over `rows` keys with heads `inner` wide."""
     inner: float = 0.0
     outer: float = 0.0
     number: float = 1.0
     triton: bool = False
+    ordered: bool = False
+    """As in `ActivationPolicy`."""
     again: Recompute = Recompute.FULL
     """Recomputation that repeats it; NONE: no recomputation does."""
     is_last: bool = False
@@ -73,19 +75,19 @@ class Operator:
 
     def forward_seconds(self, machine: Machine) -> float:
         """Time of its forward."""
-        gaps = self.launches[0] * GAP_SECONDS if machine.kernels.launches else 0.0
-        return self._forward(machine) + gaps
+        return self._forward(machine) + self.launches[0] * _gap_seconds(machine)
 
     def backward_seconds(self, machine: Machine) -> float:
         """Time of its backward."""
-        gaps = self.launches[1] * GAP_SECONDS if machine.kernels.launches else 0.0
+        gaps = self.launches[1] * _gap_seconds(machine)
+        streamed = self.backward_bytes * _seconds_per_byte(machine) / machine.kernels.copies
         if self.kind is Kind.PRODUCT:
             of_input = self._product(machine, self.rows, self.outer, self.inner)
             of_weights = self._product(machine, self.inner, self.rows, self.outer)
-            return of_input + of_weights + gaps
+            return of_input + of_weights + streamed + gaps
         if self.kind is Kind.ATTENTION:
-            return machine.kernels.attention_backward * self._forward(machine) + gaps
-        return self.backward_bytes * _seconds_per_byte(machine) / machine.kernels.copies + gaps
+            return machine.kernels.backward_share(ordered=self.ordered) * self._forward(machine) + gaps
+        return streamed + gaps
 
     def _forward(self, machine: Machine) -> float:
         if self.kind is Kind.PRODUCT:
@@ -96,7 +98,7 @@ class Operator:
 
     def attention_share(self, machine: Machine) -> float:
         """Share of peak of fused attention."""
-        return machine.kernels.attention_share(self.rows, self.inner, triton=self.triton)
+        return machine.kernels.attention_share(self.rows, self.inner, triton=self.triton, ordered=self.ordered)
 
     def _product(self, machine: Machine, rows: float, inner: float, outer: float) -> float:
         share = machine.kernels.product_share(rows, inner, outer, number=self.number)
@@ -106,6 +108,13 @@ class Operator:
 
 def _seconds_per_byte(machine: Machine) -> float:
     return 0.0 if machine.memory_bytes_per_second is None else 1 / machine.memory_bytes_per_second
+
+
+def _gap_seconds(machine: Machine) -> float:
+    """Time of a device between two kernels."""
+    if not machine.kernels.launches:
+        return 0.0
+    return machine.kernels.launch_seconds if machine.blocking_launches else GAP_SECONDS
 
 
 def operators(
@@ -170,12 +179,13 @@ class _Rank:
         shape, layers, tokens = self.shape, self.shape.layers, self.tokens
         query, keys = shape.query_width / self.tp, shape.key_width / self.tp
         if shape.latent is None:
-            yield self._product("queries, keys, values", layers, shape.hidden, query + 2 * keys)
+            yield self._biased(self._product("queries, keys, values", layers, shape.hidden, query + 2 * keys))
         else:
             yield from self._latent(shape.latent)
         yield self._elementwise("positions", layers, 2 * tokens * (query + keys), 2 * tokens * (query + keys))
         yield from self._fused_attention() if self.policy.flash else self._scores()
-        yield self._product("attention output", layers, shape.mixed_width / self.tp, shape.hidden)
+        output = self._product("attention output", layers, shape.mixed_width / self.tp, shape.hidden)
+        yield self._biased(output, split=self.stream_ranks)
 
     def _latent(self, latent: Latent) -> Iterator[Operator]:
         """Queries, keys and values of a latent attention. tp splits only those of the heads; its ranks make the narrow
@@ -210,6 +220,7 @@ class _Rank:
                 rows=min(window or shape.sequence, shape.sequence) / self.cp,
                 inner=(shape.query_width + shape.mixed_width) / (2 * shape.heads),
                 triton=self.policy.triton,
+                ordered=self.policy.ordered,
                 again=Recompute.SELECTIVE,
                 launches=(1, 3),
             )
@@ -228,6 +239,9 @@ class _Rank:
                 name, shape.layers, inner, outer, rows=rows, number=heads, held=heads, again=Recompute.SELECTIVE
             )
         elements = rows * keys * heads
+        if self.policy.score_biases:
+            # They are copied into the result of the scores' product, which adds to it.
+            yield self._elementwise("biases of scores", shape.layers, 2 * elements, 0.0, again=Recompute.SELECTIVE)
         dropout = MASK / self.element_bytes if self.policy.dropout else 0
         forward, backward = (2 + 2 + dropout, 3 + 2 + dropout) if self.policy.dropout else (2, 3)
         yield self._elementwise(
@@ -258,25 +272,27 @@ class _Rank:
         rows, gated, inner = self.tokens if tokens is None else tokens, self.shape.gated_mlp, width / self.tp
         each = rows / held
         first = (2 if gated else 1) * inner
-        yield self._product(f"{name}, first", count, self.shape.hidden, first, rows=each, number=held, held=held)
+        into = self._product(f"{name}, first", count, self.shape.hidden, first, rows=each, number=held, held=held)
+        yield self._biased(into)
         read, back = (3, 5) if gated else (2, 3)
         yield self._elementwise(f"{name}, activation", count, read * rows * inner, back * rows * inner)
         last = self._product(f"{name}, second", count, inner, self.shape.hidden, rows=each, number=held, held=held)
         # The router's gradient needs the outputs of experts.
-        yield replace(last, is_last=name == FEED_FORWARD)
+        yield replace(self._biased(last, split=self.stream_ranks), is_last=name == FEED_FORWARD)
 
     def stream(self) -> Iterator[Operator]:
         """Norms and residuals of the residual stream, which sequence parallelism splits."""
         layers, numbers = self.shape.layers, self.tokens * self.shape.hidden / self.stream_ranks
         mask = 2 * MASK / self.element_bytes if self.policy.dropout else 0
-        yield self._elementwise("norms", layers, 4 * numbers, 6 * numbers, launches=(2, 4))
+        norms = 10 if self.policy.two_pass_norms else 6
+        yield self._elementwise("norms", layers, 4 * numbers, norms * numbers, launches=(2, 4))
         yield self._elementwise("residuals", layers, (6 + mask) * numbers, (6 + 2 * mask) * numbers, launches=(2, 2))
 
     def ends(self) -> Iterator[Operator]:
         """Embedding, logits and loss."""
         hidden, vocabulary = self.shape.hidden, self.shape.vocabulary / self.tp
         numbers = self.tokens * hidden
-        yield self._elementwise("embedding", 1, 2 * numbers, 4 * numbers, again=Recompute.NONE)
+        yield self._elementwise(EMBEDDING, 1, 2 * numbers, 4 * numbers, again=Recompute.NONE)
         yield self._product("logits", 1, hidden, vocabulary, again=Recompute.NONE)
         moved = LOSS_ACCESSES * self.tokens * vocabulary / self.element_bytes
         yield self._elementwise("loss", 1, moved, moved, again=Recompute.NONE, launches=(4, 4))
@@ -308,6 +324,16 @@ class _Rank:
             number=number,
             again=again,
         )
+
+    def _biased(self, product: Operator, *, split: int = 1) -> Operator:
+        """The product with the sum of its bias' gradients over tokens, which `split` ranks share.
+
+        Forward adds the bias in the product's kernel, or in the one that follows.
+        """
+        if not self.shape.biases:
+            return product
+        read = self.element_bytes * product.number * product.rows * product.outer / split
+        return replace(product, backward_bytes=read, launches=(product.launches[0], product.launches[1] + 1))
 
     def _elementwise(
         self,
@@ -351,14 +377,20 @@ class Work:
     """Forward of all operators."""
     attention: float
     """Forward and backward of attention, with its recomputation."""
-    ends: float
-    """Forward and backward of embedding, logits and loss."""
+    first: float
+    """Forward and backward of the embedding, which the first stage has."""
+    last: float
+    """Forward and backward of logits and loss, which the last stage has."""
     launches: int
     """Kernels of all blocks and ends."""
 
     @property
     def total(self) -> float:
         return self.products + self.memory + self.again + self.again_memory
+
+    @property
+    def ends(self) -> float:
+        return self.first + self.last
 
 
 def work(
@@ -377,7 +409,7 @@ def work(
 
 @lru_cache(maxsize=4096)
 def _work(rank: _Rank, machine: Machine) -> Work:
-    products = memory = again = again_memory = forward = attention = ends = 0.0
+    products = memory = again = again_memory = forward = attention = first = last = 0.0
     launches = 0
     for each in _operators(rank):
         ahead, back = each.forward_seconds(machine) * each.count, each.backward_seconds(machine) * each.count
@@ -392,8 +424,10 @@ def _work(rank: _Rank, machine: Machine) -> Work:
             again += repeated
         if each.again is Recompute.SELECTIVE:
             attention += ahead + back + repeated
-        if each.again is Recompute.NONE:
-            ends += ahead + back
+        if each.name == EMBEDDING:
+            first += ahead + back
+        elif each.again is Recompute.NONE:
+            last += ahead + back
     return Work(
         products=products,
         memory=memory,
@@ -401,7 +435,8 @@ def _work(rank: _Rank, machine: Machine) -> Work:
         again_memory=again_memory,
         forward=forward,
         attention=attention,
-        ends=ends,
+        first=first,
+        last=last,
         launches=launches,
     )
 

@@ -63,8 +63,11 @@ DISK_ACCESSES = 2
 QUANTIZED_GATHER_ACCESSES, QUANTIZED_REDUCTION_ACCESSES = 3, 7
 """Bytes per parameter of ZeRO++'s kernels: int8 is read and 16 bits are written; 16 bits are read and int8 written, and
 int8 is read and fp32 written."""
-SUM_ACCESSES = 10
-"""Bytes per parameter that add a microbatch's gradient in 16 bits to a sum in fp32."""
+LOSS_SCALING_ACCESSES = 14
+"""Bytes per parameter more if the loss is scaled for fp16: gradients are cast to fp32, and then scaled back while they
+are searched for infinities (Megatron-LM's Float16OptimizerWithFloat16Params)."""
+CAST_ACCESSES = 8
+"""Bytes per parameter of a cast to fp32 in a kernel of its own, which is written and read again."""
 GATHER_ACCESSES, REDUCTION_ACCESSES = 4, 8
 """Bytes per parameter of FSDP's copies: out of the buffer of a gather; into that of a reduction, and its division by
 the number of ranks (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
@@ -227,8 +230,8 @@ def predict(
         pointwise_seconds=(one.memory + one.again_memory) * mean,
         launch_seconds=launches,
         ends_seconds=_ends_seconds(shape, layout=layout, one=one),
-        copy_seconds=_copy_seconds(shape, layout=layout, machine=machine),
-        optimizer_seconds=0.0 if layout.updates_on_cpu else _optimizer_seconds(shape, layout=layout, machine=machine),
+        copy_seconds=_copy_seconds(traffic, machine=machine),
+        optimizer_seconds=0.0 if layout.updates_on_cpu else _optimizer_seconds(traffic, machine=machine),
         offload_seconds=_offload_seconds(traffic, machine=machine, hidden_behind=one.total * mean),
         host_seconds=machine.host_seconds,
         axes=_axes(traffic, machine=machine, hides=hides) if communicates else (),
@@ -295,22 +298,24 @@ def _ends_seconds(shape: Transformer, *, layout: Layout, one: Work) -> float:
         return 0.0
     blocks = (one.total - one.ends) / shape.layers
     ranks = [
-        held_blocks(shape, layout=layout, rank=rank)[0] * blocks + _has_end(layout, rank) * one.ends
+        held_blocks(shape, layout=layout, rank=rank)[0] * blocks + _end_seconds(layout, rank, one)
         for rank in range(layout.pp)
     ]
     fullest = max(held_blocks(shape, layout=layout, rank=rank)[0] for rank in range(layout.pp)) * blocks
     return layout.microbatches * max(max(ranks) - fullest - one.ends / layout.pp, 0.0)
 
 
-def _has_end(layout: Layout, rank: int) -> bool:
-    """Return whether a rank of the pipeline has the logits."""
-    return layout.pipeline.stages - 1 in layout.stages(rank)
+def _end_seconds(layout: Layout, rank: int, one: Work) -> float:
+    """Time of a rank of the pipeline for the ends of the model."""
+    stages = layout.stages(rank)
+    return (one.first if 0 in stages else 0.0) + (one.last if layout.pipeline.stages - 1 in stages else 0.0)
 
 
-def _optimizer_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
+def _optimizer_seconds(traffic: Traffic, *, machine: Machine) -> float:
     """Time of an AdamW step on the fullest rank's parameters, or on its shard of them."""
-    updated = updated_parameters(_fullest(shape, layout), layout=layout)
-    return STATE_ACCESSES * updated * _streaming_seconds(machine)
+    updated = updated_parameters(_fullest(traffic.shape, traffic.layout), layout=traffic.layout)
+    scaling = LOSS_SCALING_ACCESSES if traffic.precision.activations == "fp16" else 0
+    return (STATE_ACCESSES + scaling) * updated * _streaming_seconds(machine)
 
 
 def _offload_seconds(traffic: Traffic, *, machine: Machine, hidden_behind: float) -> float:
@@ -340,16 +345,19 @@ def _num_bytes(copies: Iterable[Volume]) -> int:
     return sum(each.num_bytes for each in copies)
 
 
-def _copy_seconds(shape: Transformer, *, layout: Layout, machine: Machine) -> float:
-    held = _fullest(shape, layout)
+def _copy_seconds(traffic: Traffic, *, machine: Machine) -> float:
+    """Time of FSDP's copies, or of adding a microbatch's gradients to the sum of those before: read both, write one."""
+    layout, held = traffic.layout, _fullest(traffic.shape, traffic.layout)
     if layout.zero >= 2:
         gathers = 2 * layout.microbatches if layout.zero == 3 else 1
         gather = GATHER_ACCESSES + (QUANTIZED_GATHER_ACCESSES if layout.quantize_weights else 0)
         reduction = REDUCTION_ACCESSES + (QUANTIZED_REDUCTION_ACCESSES if layout.quantize_gradients else 0)
         accesses = gather * gathers + reduction * layout.microbatches
         accesses = accesses if layout.shards > layout.replicas else 0
+    elif layout.cast_sums:
+        accesses = (traffic.sum_accesses + CAST_ACCESSES) * layout.microbatches
     else:
-        accesses = 0 if layout.fused_sums else SUM_ACCESSES * (layout.microbatches - 1)
+        accesses = 0 if layout.fused_sums else traffic.sum_accesses * (layout.microbatches - 1)
     return accesses * (held.common + held.experts) * _streaming_seconds(machine)
 
 

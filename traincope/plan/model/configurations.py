@@ -241,6 +241,8 @@ class _Kind:
     """The output is the embedding's matrix, unless `tie_word_embeddings` is given."""
     wide: bool = False
     """The feed-forward is 4 x hidden wide if its width is not given."""
+    biases: bool = False
+    """Products of its blocks have biases."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kv_heads: Callable[[_Sizes], int | None] = _kv_heads
     head_dim: Callable[[_Sizes], int | None] = lambda sizes: sizes.find("head_dim")
@@ -294,13 +296,15 @@ KINDS: Mapping[str, _Kind] = {
         ("deepseek_v2", "deepseek_v3", "kimi_k2"),
         _Kind(experts=_deepseek_experts, head_dim=_latent_head, latent=_latent),
     ),
-    **dict.fromkeys(("gpt_neox", "phi", "persimmon", "nemotron"), _Kind(gated=False)),
-    "starcoder2": _Kind(gated=False, tied=True, windows=_all_blocks),
+    **dict.fromkeys(("gpt_neox", "phi", "persimmon"), _Kind(gated=False, biases=True)),
+    "nemotron": _Kind(gated=False),
+    "starcoder2": _Kind(gated=False, tied=True, biases=True, windows=_all_blocks),
     **dict.fromkeys(("gptj", "codegen"), _Kind(gated=False, wide=True, names=GPT2)),
     "gpt2": _Kind(
         gated=False,
         tied=True,
         wide=True,
+        biases=True,
         names=GPT2,
         kv_heads=lambda _: None,
         positions=lambda sizes: sizes.find("n_positions") or GPT2_POSITIONS,
@@ -309,6 +313,7 @@ KINDS: Mapping[str, _Kind] = {
         gated=False,
         tied=True,
         wide=True,
+        biases=True,
         names=GPT2,
         kv_heads=_starcoder_kv_heads,
         positions=lambda sizes: sizes.find("n_positions") or GPT2_POSITIONS,
@@ -324,11 +329,12 @@ KINDS: Mapping[str, _Kind] = {
     "opt": _Kind(
         gated=False,
         tied=True,
+        biases=True,
         names=OPT,
         positions=lambda sizes: sizes.require("max_position_embeddings") + OPT_PADDING,
     ),
     "mpt": _Kind(gated=False, tied=True, wide=True, names=MPT, kv_heads=_mpt_kv_heads),
-    "bloom": _Kind(gated=False, tied=True, wide=True, names=BLOOM),
+    "bloom": _Kind(gated=False, tied=True, wide=True, biases=True, names=BLOOM),
     "falcon": _Kind(gated=False, tied=True, wide=True, names=FALCON, kv_heads=_falcon_kv_heads),
 }
 """Value of `model_type` -> its keys and defaults in transformers. A new one needs its published number of parameters in
@@ -372,6 +378,7 @@ def shape_of_config(config: Mapping[str, Any], *, source: str, sequence: int) ->
         untied=not config.get("tie_word_embeddings", kind.tied),
         experts=kind.experts(sizes),
         positions=kind.positions(sizes),
+        biases=kind.biases,
         latent=kind.latent(sizes),
         windows=_windows(sizes, kind, sequence=sequence),
     )

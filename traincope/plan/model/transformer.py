@@ -90,6 +90,8 @@ class Transformer:
     """The output has a matrix of its own, not the embedding's."""
     positions: int = 0
     """Rows of a learned matrix of positions."""
+    biases: bool = False
+    """Products of blocks add biases, and kernels of their own sum the biases' gradients."""
     experts: Experts | None = None
     latent: Latent | None = None
     windows: tuple[int | None, ...] | None = None

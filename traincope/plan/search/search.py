@@ -133,10 +133,17 @@ def _fitting(
     smallest: _Smallest,
 ) -> Iterator[_Fitting]:
     """Yield the layouts of a series that fit, each with the first policy that fits."""
+    held: tuple[RankMemory, ...] | None = None
     for number, layout in enumerate(series):
         for policy in policies:
-            workspace = machine.workspace_bytes
-            held = memory(shape, layout=layout, precision=precision, policy=policy, workspace_bytes=workspace)
+            held = memory(
+                shape,
+                layout=layout,
+                precision=precision,
+                policy=policy,
+                workspace_bytes=machine.workspace_bytes,
+                known=held,
+            )
             needed = max(rank.total for rank in held)
             if all(fits(rank, machine) for rank in held):
                 yield _Fitting(layout=layout, policy=policy, held=held)

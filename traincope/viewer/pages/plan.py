@@ -13,6 +13,7 @@ from traincope.analysis import measured_rates
 from traincope.errors import RunDirectoryError, TraincopeError
 from traincope.figures.efficiency.search import collective_times, layouts_memory, layouts_step, roofline
 from traincope.figures.ranks.schedule import planned_schedule
+from traincope.plan.layout.layout import Place
 from traincope.plan.search.answer import Answer, Ranked, axes, interval_words
 from traincope.plan.search.question import Question
 from traincope.units import count, duration, share, size
@@ -282,7 +283,15 @@ def _narrowed(wanted: Question, ranked: Ranked) -> Question:
         zero=ranked["zero"],
         schedule=ranked["schedule"] if ranked["pp"] > 1 else None,
         micro_batch=ranked["micro_batch"],
+        quantized=ranked["quantized"],
+        offload=_offloaded(ranked),
     )
+
+
+def _offloaded(ranked: Ranked) -> str | None:
+    """Place of the state that is not on the devices."""
+    places = (ranked["parameters_place"], ranked["optimizer_place"])
+    return next((place for place in places if place != Place.DEVICE), None)
 
 
 def _compared(answer: Answer, at: int) -> Mapping[int, Ranked]:

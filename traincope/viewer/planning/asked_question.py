@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import ZERO_STAGES
+from traincope.plan.layout.layout import ZERO_STAGES, Place
 from traincope.plan.model.sources import PRESETS
 from traincope.plan.search.clusters import ACCELERATORS
 from traincope.plan.search.question import Question
@@ -13,6 +13,8 @@ from traincope.units import CURRENCY
 from traincope.viewer.planning.one_layout import CURRENCIES, MAX
 from traincope.viewer.view import View
 
+TRIED = "tried"
+"""Value of a field whose option is a flag."""
 PLACE, LIKE = "place", "like"
 """Parameters: the chosen layout's place in the search, counted from 1; position of the run whose rates count."""
 
@@ -50,6 +52,8 @@ FILTERS = (
     Option(name="zero", label="ZeRO stage", choices=tuple(map(str, ZERO_STAGES))),
     Option(name="schedule", label="schedule", choices=(*SEARCHED, "interleaved")),
     Option(name="micro_batch", label="sequences per microbatch"),
+    Option(name="quantized", label="int8 of ZeRO++", choices=(TRIED,)),
+    Option(name="offload", label="offload to", choices=(Place.CPU.value, Place.NVME.value)),
     Option(name="top", label="layouts to list"),
 )
 OPTIONS = (*MODEL, *JOB, *FILTERS)
@@ -72,10 +76,9 @@ def question(texts: Mapping[str, str], *, like: str | None = None) -> Question:
 
 
 def _value(option: Option, text: str) -> object:
-    if option.name == "zero":
-        return int(_chosen(option, text))
     if option.choices:
-        return _chosen(option, text)
+        chosen = _chosen(option, text)
+        return int(chosen) if option.name == "zero" else chosen == TRIED or chosen
     digits = text.replace(",", "")
     try:
         number = float(digits)

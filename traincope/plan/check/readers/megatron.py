@@ -8,7 +8,7 @@ from typing import Any
 from traincope.plan.check.readers.shell import Variables, filled_in, options, script_lines, variables_of
 from traincope.plan.check.readers.values import Several, Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap
+from traincope.plan.layout.layout import RING, ULYSSES, Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.transformer import Experts, Latent, Transformer
 
@@ -66,19 +66,20 @@ OPEN = {
 UNMODELLED = {
     "cpu-offloading": "activations that are offloaded",
     "fine-grained-activation-offloading": "activations that are offloaded",
-    "optimizer-cpu-offload": "optimizer states that are offloaded",
     "fp8-format": "products in fp8",
     "fp8-hybrid": "products in fp8",
     "fp8-e4m3": "products in fp8",
     "fp4-format": "products in fp4",
     "lora-rank": "adapters (LoRA)",
-    "use-precision-aware-optimizer": "optimizer states of other types",
     "recompute-modules": "chosen modules that are recomputed",
     "expert-tensor-parallel-size": "a tensor-parallel size of experts",
     "hybrid-context-parallel": "hybrid context parallelism",
 }
 """Arguments that change memory or speed in a way without a formula here."""
-OFFLOADED = ("cpu-optimizer", "zero-offload")
+OFFLOADED, FRACTION = ("optimizer-cpu-offload", "cpu-optimizer"), "optimizer-offload-fraction"
+"""Arguments that move the optimizer's state to the CPU, and its share there."""
+STATE_TYPES = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
+LEARNED = "learned_absolute"
 WHOLE_AGAIN = ("checkpoint-activations", "deepspeed-activation-checkpointing")
 """Older names of full recomputation."""
 SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -186,6 +187,7 @@ def read_megatron(
         head_dim=None if shape is None else shape.query_width // shape.heads,
         recompute=_recompute(values),
         early_stop=False,
+        ordered=values.given("deterministic-mode"),
         clips=values.number("clip-grad", 1.0) > 0,
         optimizer_states=values.text("exp-avg-sq-dtype", "fp32"),
         checkpoint_steps=values.whole("save-interval", 0) or None if saves else None,
@@ -223,10 +225,16 @@ def _unmodelled(values: Values) -> Iterator[str]:
         yield "recomputation of some layers"
     if values.given(DEEPSPEED) and not values.given("zero-stage"):
         yield "ZeRO as DeepSpeed's configuration says, without --zero-stage"
-    if any(map(values.given, OFFLOADED)):
-        yield "optimizer states that are offloaded"
+    if values.given("zero-offload") or (_offloads(values) and values.number(FRACTION, 1.0) < 1):
+        yield "optimizer states that are offloaded in part"
+    if any(values.text(name, "fp32") != "fp32" for name in STATE_TYPES):
+        yield "optimizer states of other types"
     if values.whole("num-distributed-optimizer-instances", 1) > 1:
         yield "several instances of the distributed optimizer"
+
+
+def _offloads(values: Values) -> bool:
+    return any(map(values.given, OFFLOADED))
 
 
 def _zero(values: Values) -> int:
@@ -323,6 +331,8 @@ def _shape(values: Values, *, tp: int) -> Transformer:
         sequence=values.whole("seq-length", 1),
         gated_mlp=gated,
         untied=values.given("untie-embeddings-and-output-weights"),
+        positions=_positions(values),
+        biases=_has_biases(values),
         experts=Experts(
             count=count,
             top_k=values.whole("moe-router-topk", 2),
@@ -347,6 +357,20 @@ def _latent(values: Values) -> Latent | None:
         value_dim=values.whole("v-head-dim", 128),
         q_rank=values.whole("q-lora-rank", 0) or None,
     )
+
+
+def _positions(values: Values) -> int:
+    """Rows of learned positions."""
+    rotary = values.given("use-rotary-position-embeddings") or values.given("no-position-embedding")
+    if rotary or values.text("position-embedding-type", LEARNED) != LEARNED:
+        return 0
+    return values.whole("max-position-embeddings", 0)
+
+
+def _has_biases(values: Values) -> bool:
+    """Whether kernels of their own sum the gradients of biases. Transformer Engine sums them in its products."""
+    is_local = values.text("transformer-impl", "transformer_engine") == "local" or values.given("use-legacy-models")
+    return is_local and not values.given("disable-bias-linear")
 
 
 def _padded(values: Values, tp: int, vocabulary: int) -> int:
@@ -379,6 +403,7 @@ def _layout(values: Values, *, tp: int, pp: int, gpus: int, layers: int | None) 
         cp_method=ULYSSES if ulysses > 1 else CP_METHODS.get(values.text(CP_METHOD, "p2p"), RING),
         ep=values.whole("expert-model-parallel-size", 1),
         zero=_zero(values),
+        optimizer_place=Place.CPU if _offloads(values) else Place.DEVICE,
         sequence_parallel=values.given("sequence-parallel"),
         virtual=max(virtual, 1),
         microbatches=max(values.whole("global-batch-size", micro * dp) // (micro * dp), 1),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from traincope.errors import UsageError
 from traincope.plan.check.readers.values import Values
 from traincope.plan.check.training_plan import TrainingPlan
-from traincope.plan.layout.layout import Layout, Overlap
+from traincope.plan.layout.layout import Layout, Overlap, Place
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.sources import PRESETS
 from traincope.plan.model.transformer import Transformer
@@ -62,7 +62,7 @@ OLDER = {
     },
 }
 """Names in [training] and [experimental] before there was [parallelism] -> today's."""
-FLOAT8 = "enable_float8_linear"
+FLOAT8, OFFLOAD = "enable_float8_linear", "enable_cpu_offload"
 NO_SCHEDULE = f"its pipeline schedule has no formula here; known are {', '.join(SCHEDULES)}"
 
 
@@ -232,8 +232,8 @@ def _flavor(model: Values, training: Values) -> Transformer | None:
 
 def _unmodelled(parallel: Values, training: Values, model: Values, *, pp: int, optimizer: str) -> Iterator[str]:
     """Yield the settings without a formula."""
-    if training.flag("enable_cpu_offload", False):
-        yield "weights and optimizer states that are offloaded"
+    if pp > 1 and training.flag(OFFLOAD, False):
+        yield "weights and optimizer states that are offloaded with a pipeline"
     if training.text("dtype", "float32") != "float32":
         yield f"a training in {training.text('dtype', '')} without wide weights"
     if training.text("mixed_precision_param", "bfloat16") != "bfloat16":
@@ -269,6 +269,7 @@ def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) 
     count = parallel.whole(OLD_COUNT, 0)
     size = local // count if 0 < count <= local else parallel.whole("pipeline_parallel_microbatch_size", 1)
     micro = size if pp > 1 else local
+    zero = (1 if pp > 1 else 3) if is_sharded else 0
     sequences = local if whole < 0 or pp > 1 else max(whole // dp, 1)
     try:
         layout = Layout(
@@ -277,7 +278,8 @@ def _layout(parallel: Values, training: Values, *, tp: int, pp: int, gpus: int) 
             pp=pp,
             cp=cp,
             ep=parallel.whole("expert_parallel_degree", 1),
-            zero=(1 if pp > 1 else 3) if is_sharded else 0,
+            zero=zero,
+            parameters_place=Place.CPU if zero == 3 and training.flag(OFFLOAD, False) else Place.DEVICE,
             replicas=replicas if is_sharded else 1,
             schedule=schedule or "1f1b",
             microbatches=max(sequences // micro, 1),
