@@ -96,6 +96,14 @@ def test_every_number_of_the_page_is_a_number_of_its_command(
         assert (properties["value"], properties["children"]) == (repr(value), FORMS[properties["data-as"]](value))
 
 
+def test_fields_of_zeropp_and_offload_are_options_of_the_command() -> None:
+    asked = question(typed(View.of("plan", "?quantized=tried&offload=nvme")))
+    assert (asked.quantized, asked.offload) == (True, "nvme")
+    assert asked.command.endswith("--quantized --offload nvme")
+    usual = question(typed(View.of("plan", "")))
+    assert (usual.quantized, usual.offload) == (False, None)
+
+
 def test_each_field_is_an_option_of_the_command() -> None:
     assert {option.name for option in OPTIONS} <= {each.name for each in fields(Question)}
     assert question(typed(View.of("plan", "?zero=1&tokens=1,000&pp=2"))) == Question(
