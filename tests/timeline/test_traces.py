@@ -66,6 +66,13 @@ def test_a_large_run_is_read_rank_by_rank_with_the_same_report(tmp_path: Path, m
     assert on_disk.extent_ns == held.extent_ns
 
 
+def test_a_rank_of_traces_has_its_records_once(tmp_path: Path) -> None:
+    import_traces(write_traces(PROGRAMS["late peer"], tmp_path / "traces"), tmp_path / "run")
+    timeline = open_run(tmp_path / "run")
+    for rank, records in zip(timeline.ranks, timeline.run.ranks, strict=True):
+        assert {id(segment.records) for segment in records.segments} <= {*map(id, rank.threads.values())}
+
+
 def test_only_the_newest_steps_are_read_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rank = imported(tmp_path, 10, 20, 30)
     size = (rank / "kernels-step-00000010.json").stat().st_size

@@ -41,8 +41,32 @@ def open_run(path: str | Path, *, executor: Executor | None = None) -> Timeline:
     """
     run = read_run(path, executor=executor)
     traces = read_traces(run)
-    timeline = build_timeline(with_device_records(run, traces.ranks))
+    timeline = _imported(with_device_records(run, traces.ranks)) if run.info.imported else build_timeline(run)
     return replace(timeline, traces=traces, earlier=_earlier(run))
+
+
+def _imported(run: RunRecords) -> Timeline:
+    """Build the timeline of an imported run rank by rank. A rank of it and of the run share their records: those of
+    large traces take much memory, and those on the rank's own clock are not needed again.
+    """
+    clocks, records = clocks_of(run), list(run.ranks)
+    run = replace(run, ranks=())
+    ranks: list[RankTimeline] = []
+    for place, rank in enumerate(records):
+        if rank.segments:
+            ranks.append(_rank_timeline(rank, clocks[rank.rank], kinds=(), copied=False))
+            records[place] = _sharing(rank, ranks[-1])
+    even_windows(ranks)
+    run = replace(run, ranks=tuple(records))
+    return Timeline(run=run, ranks=tuple(ranks), clocks=tuple(clocks[rank.rank] for rank in ranks))
+
+
+def _sharing(rank: RankRecords, timeline: RankTimeline) -> RankRecords:
+    """The rank with the records of its timeline, if each thread has one segment."""
+    if len({segment.thread for segment in rank.segments}) < len(rank.segments):
+        return rank
+    segments = (replace(segment, records=timeline.threads[segment.thread]) for segment in rank.segments)
+    return replace(rank, segments=tuple(segments))
 
 
 def _earlier(run: RunRecords) -> tuple[Timeline, ...]:

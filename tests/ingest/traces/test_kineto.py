@@ -229,6 +229,11 @@ def test_a_negative_duration_counts_as_zero(tmp_path: Path) -> None:
     assert trace.info.num_negative == 1
 
 
+def test_events_inside_of_another_object_are_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has its events inside of another object"):
+        read_kineto(written(tmp_path, '{"run": {"trace": ' + kineto(EVENTS) + "}}"))
+
+
 def test_an_event_that_ends_beyond_64_bits_is_left_out(tmp_path: Path) -> None:
     events = [complete("a", "1", "2"), complete("b", "9000000000000000", "300000000000000")]
     trace = read_kineto(written(tmp_path, kineto(events)))

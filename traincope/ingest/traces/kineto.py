@@ -9,6 +9,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 MAX_GAP = 64 << 20
 """Bytes without an event, before the first or between two, from which the file is not a trace."""
 MAX_SHOWN = 40
+MAX_DEPTH = 4
 
 
 def read_kineto(path: Path, *, step: int | None = None, on_read: Callable[[int], object] = lambda _: None) -> Trace:
@@ -104,7 +106,20 @@ def _object(path: Path, text: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(text.decode(errors="replace"), strict=False))
     except (ValueError, TypeError) as error:
+        if _is_nested(text):
+            raise DataError(
+                f"{path} has its events inside of another object; write that object as a file of its own"
+            ) from error
         raise DataError(f"{path} is damaged before its events: {error}") from error
+
+
+def _is_nested(text: bytes) -> bool:
+    """Return whether the text before the events opens more objects than the one that they are in."""
+    for depth in range(1, MAX_DEPTH + 1):
+        with suppress(ValueError):
+            json.loads(text.decode(errors="replace") + "}" * depth, strict=False)
+            return True
+    return False
 
 
 def _end(text: str, *, damage: str | None, listed: bool) -> tuple[dict[str, Any], str | None]:
