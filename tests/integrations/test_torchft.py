@@ -45,6 +45,7 @@ def runs(lighthouse: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path
             "OMP_NUM_THREADS": "1",
             "REPLICA": str(replica),
             "LATE_SECONDS": late,
+            "FAILS": "10",
             "TORCHFT_LIGHTHOUSE": lighthouse,
             "TRAINCOPE_WORKFLOW": "torchft",
             "TRAINCOPE_ROLE": f"replica-{replica}",
@@ -67,6 +68,17 @@ def test_alone_the_early_group_may_wait_and_gets_no_advice_about_bytes(runs: lis
     assert [(each["kind"], each["confidence"]) for each in found] == [("exposed_communication", "unknown")]
     assert "they may be waiting" in found[0]["evidence"]
     assert not any("bf16" in finding["advice"] for finding in document["verdict"])
+
+
+def test_quorum_and_commit_are_terms_and_events(runs: list[Path]) -> None:
+    """Both groups report an error in step 10, so its update is discarded, and made again."""
+    for run in runs:
+        document = report(run)
+        assert document["ledger"]["terms"]["span.commit"] > 0
+        assert document["ledger"]["terms"]["span.quorum"] > 0
+        events = [each["what"] for each in document["faults"]]
+        assert any("quorum" in each for each in events), events
+        assert any("torchft discards the update: RuntimeError" in each for each in events), events
 
 
 def test_together_the_late_group_is_named(runs: list[Path]) -> None:

@@ -33,11 +33,16 @@ def train() -> None:
     optimizer = Optimizer(manager, inner)
     late = float(os.environ.get("LATE_SECONDS", "0"))
     generator = torch.Generator().manual_seed(dist.get_rank())
+    failed = False
     while manager.current_step() < STEPS:
         optimizer.zero_grad()
+        fails = os.environ.get("FAILS") == str(manager.current_step()) and not failed
         output = wrapped(torch.randn(32, 256, generator=generator))
         time.sleep(0.02 + late)
         torch.autograd.backward(output.square().mean())
+        if fails:
+            failed = True
+            manager.report_error(RuntimeError("injected"))
         optimizer.step()
     manager.shutdown()
     dist.destroy_process_group()

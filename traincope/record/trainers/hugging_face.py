@@ -11,7 +11,7 @@ MODULE = "transformers.generation.utils"
 CLASS = "GenerationMixin"
 
 
-def patch(module: ModuleType, patches: Patches, begin: Callable[..., Any]) -> None:
+def patch(module: ModuleType, patches: Patches, begin: Callable[..., Any], **_: Any) -> None:
     """Make each outermost `generate` a part. In evaluation mode it is an evaluation, or in a part of the training's."""
     mixin = getattr(module, CLASS)
     original = mixin.generate

@@ -1,17 +1,18 @@
 """An open part of a step, and the hook that opens them for the trainers that name theirs."""
 
+import threading
 from functools import partial
 from typing import Any
 
-from traincope.events import APART, Phase
+from traincope.events import APART, SKIPPED_STEP, Phase
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.late_imports import WhenImported
 from traincope.record.instrumentation.patching import Patches
 from traincope.record.segments.slots import Slot, end
 from traincope.record.session.recorder import Recorder
-from traincope.record.trainers import hugging_face, trl
+from traincope.record.trainers import hugging_face, torchft, trl
 
-TRAINERS = (trl, hugging_face)
+TRAINERS = (trl, hugging_face, torchft)
 """Each names a module of its package and patches it once it is imported."""
 
 
@@ -49,7 +50,7 @@ class TrainerParts:
     def __init__(self) -> None:
         self._patches = Patches()
         self._late = [
-            WhenImported(each.MODULE, partial(each.patch, patches=self._patches, begin=self._begin))
+            WhenImported(each.MODULE, partial(each.patch, patches=self._patches, begin=self._begin, event=self._event))
             for each in TRAINERS
         ]
 
@@ -62,6 +63,13 @@ class TrainerParts:
         for late in self._late:
             late.stop()
         self._patches.restore()
+
+    def _event(self, name: str, details: dict[str, Any]) -> None:
+        """Record what a trainer says about its step. An update that it leaves out is left out of the step."""
+        recorder = self._recorder
+        if name == SKIPPED_STEP and threading.get_ident() == recorder.main_thread:
+            recorder.steps.skipped()
+        recorder.event(name, details)
 
     def _begin(self, name: str, *, nested: bool = True) -> Part | None:
         """Begin a part; with `nested` false only outside of all others."""

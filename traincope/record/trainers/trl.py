@@ -22,7 +22,7 @@ TERMS = {
 """Name of a context without its trainer's class -> the part. Of others nothing shows whether they contain training."""
 
 
-def patch(module: ModuleType, patches: Patches, begin: Callable[..., Any]) -> None:
+def patch(module: ModuleType, patches: Patches, begin: Callable[..., Any], **_: Any) -> None:
     """Begin and end a part with each context of a trainer that trains. An evaluation is not part of a step."""
     context = getattr(module, CLASS)
     enter, leave = context.__enter__, context.__exit__
