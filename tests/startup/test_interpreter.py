@@ -253,6 +253,40 @@ def test_a_rank_of_a_launcher_that_fails_before_it_trains_is_recorded(tmp_path: 
     assert run.info.id == "rank"
 
 
+CANNOT_JOIN = """
+import os, socket, sys
+import torch.distributed as dist
+os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+with socket.socket() as other:
+    other.bind(("", 0))
+    other.listen()
+    os.environ["MASTER_PORT"] = str(other.getsockname()[1])
+    try:
+        dist.init_process_group("gloo")
+    except dist.DistNetworkError:
+        pass
+if sys.argv[1:] == ["again"]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("words", "ending"), [([], "DistNetworkError"), (["again"], "clean")])
+def test_a_rank_that_cannot_join_is_recorded_at_its_end(tmp_path: Path, words: list[str], ending: str) -> None:
+    """No launcher has started it: it makes its variables itself, as in a function of multiprocessing, which catches the
+    error. If it tries again, and joins, it has not failed.
+    """
+    notes, script = tmp_path / "notes", tmp_path / "train.py"
+    notes.touch()
+    script.write_text(CANNOT_JOIN)
+    places = {"PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes), OUT_VARIABLE: str(tmp_path / "run")}
+    ended = subprocess.run(
+        [sys.executable, script, *words], capture_output=True, text=True, timeout=150, env={**os.environ, **places}
+    )
+    assert (ended.returncode, "traincope" in ended.stderr) == (0, False)
+    assert [rank.info.ending for rank in open_run(tmp_path / "run").run.ranks] == [ending]
+
+
 WRAPS = """
 import subprocess, sys
 import torch.distributed as dist

@@ -102,6 +102,7 @@ class Refused(DistNetworkError):
         (DistBackendError("NCCL error: unhandled cuda error. Last error: Cuda failure 2 'out of memory'"), False),
         (DistBackendError("ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0"), False),
         (DistNetworkError("The server socket has failed to bind to port 29500"), False),
+        (DistNetworkError("The server socket has failed to listen on any local network address"), False),
         (RuntimeError("Timed out waiting for the licence server"), False),
         (RuntimeError("Connection closed by peer"), False),
         (RuntimeError("cannot read /home/gloo/data.bin"), False),

@@ -120,6 +120,8 @@ class _Training:
         """The process that began. A forked child is another process."""
         self._end: Callable[[BaseException | None], None] | None = None
         """Ends its recording."""
+        self._join_error: BaseException | None = None
+        """What the latest `init_process_group` raised."""
 
     def begin(self, *, has_group: bool, fails: bool = False) -> bool:
         """Begin if this process is a rank. Returns whether that is decided. `fails`: it ends now, without training."""
@@ -150,6 +152,23 @@ class _Training:
         would import it first. At a prompt, an error ends nothing.
         """
         if _is_first() and self._pid != os.getpid() and "torch" in sys.modules and not hasattr(sys, "ps1"):
+            self.begin(has_group=False, fails=True)
+            if self._end is not None:
+                self._end(error)
+
+    def joins(self, error: "BaseException | None") -> None:
+        """Note that the process joined a group, or could not. It may try again: only at its end, nothing else has shown
+        that it is a rank, and a function that started it may have caught the error.
+        """
+        if error is not None and self._join_error is None and "RANK" in os.environ and not _is_first():
+            import atexit
+
+            atexit.register(self._fail_at_exit, os.getpid())
+        self._join_error = error
+
+    def _fail_at_exit(self, pid: int) -> None:
+        error = self._join_error
+        if error is not None and pid == os.getpid() != self._pid and not _state_above():
             self.begin(has_group=False, fails=True)
             if self._end is not None:
                 self._end(error)
@@ -256,7 +275,12 @@ def _watch_process_groups(module: "ModuleType") -> None:
     def init_process_group(*args: "Any", **kwargs: "Any") -> "Any":
         if _is_first():
             _note("joins", f"{os.getpid()} {_this_host()}")
-        result = original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except Exception as error:
+            _training.joins(error)
+            raise
+        _training.joins(None)
         _training.begin(has_group=True)
         return result
 

@@ -33,7 +33,7 @@ TEXTS = {
 """Backend -> its texts for a time-out, a lost connection or its own check of the other ranks."""
 OWN_TEXTS = (
     r"nccl(UnhandledCuda|InvalidUsage|InvalidArgument)|unhandled cuda error|[Cc]uda failure"
-    r"|[Dd]uplicate GPU detected|NCCL error.*invalid (usage|argument)|has failed to bind"
+    r"|[Dd]uplicate GPU detected|NCCL error.*invalid (usage|argument)|has failed to (bind|listen)|EADDRINUSE"
 )
 """Texts of errors that a rank makes by itself, whatever their type."""
 COMMUNICATION = re.compile("|".join(TEXTS.values()), re.DOTALL)
