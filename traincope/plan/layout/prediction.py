@@ -297,12 +297,10 @@ def _ends_seconds(shape: Transformer, *, layout: Layout, one: Work) -> float:
     if layout.pp == 1:
         return 0.0
     blocks = (one.total - one.ends) / shape.layers
-    ranks = [
-        held_blocks(shape, layout=layout, rank=rank)[0] * blocks + _end_seconds(layout, rank, one)
-        for rank in range(layout.pp)
-    ]
-    fullest = max(held_blocks(shape, layout=layout, rank=rank)[0] for rank in range(layout.pp)) * blocks
-    return layout.microbatches * max(max(ranks) - fullest - one.ends / layout.pp, 0.0)
+    held = [held_blocks(shape, layout=layout, rank=rank)[0] for rank in range(layout.pp)]
+    # Only these ranks have an end of the model.
+    slowest = max(held[rank] * blocks + _end_seconds(layout, rank, one) for rank in (0, layout.pp - 1))
+    return layout.microbatches * max(slowest - max(held) * blocks - one.ends / layout.pp, 0.0)
 
 
 def _end_seconds(layout: Layout, rank: int, one: Work) -> float:
