@@ -113,6 +113,24 @@ DEBUG_TOOL = "debugging tool"
 GROUP_DESTROYED = "process group destroyed"
 """Name of the event after the training has destroyed its default process group."""
 
+HOST_PORT = "host port"
+"""Name of the event with the state of a port of the host's network; details: `port`, `port_kind`, `card`, `slot`, `up`,
+`bits_per_second`, `width`, and `sent_bytes`, `received_bytes` and `seconds` since the recording began.
+"""
+
+HOST_SLOT = "host slot"
+"""Name of the event with the state of a card's link to the bus; details: `slot`, `card`, `holds`, `gpu`,
+`transfers` (GT/s), `width`, `max_transfers`, `max_width`.
+"""
+
+LINK_ERRORS = "host link errors"
+"""Name of the event of errors of a port or slot; details: `port`, `counts` (their growth by the kernel's names),
+`sent_packets` and `seconds`, in which both grew.
+"""
+
+KERNEL_LOG = "kernel log"
+"""Name of the event of a line of the kernel's log; details: `of`, a `KernelError`, `kernel_message`."""
+
 CHECKPOINT_SAVED = "checkpoint saved"
 """Name of the event at the end of an asynchronous save."""
 
@@ -416,6 +434,16 @@ class DebugTool(StrEnum):
     PROFILE_FUNCTION = "a profiler of Python"
     TRACE_FUNCTION = "a tracer of Python"
     ALLOCATIONS = "tracemalloc"
+
+
+class KernelError(StrEnum):
+    """Errors that the kernel logs. The value is the name that people read."""
+
+    XID = "error of a GPU (XID)"
+    BUS = "error on the PCIe bus"
+    MACHINE_CHECK = "machine check"
+    OUT_OF_MEMORY = "out of memory"
+    TRANSMIT_TIMEOUT = "network card that does not send"
 
 
 class Element(IntEnum):

@@ -321,6 +321,38 @@ HARDWARE = (
         description="NVLinks of GPU 0 of h, which trains r, had errors recently.",
     ),
     Case(alert="GpuNvlink", series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x100"}, minute=6),
+    Case(
+        alert="LinkErrors",
+        series={f'traincope_link_errors_total{{{HOST},port="TCP",kind="retransmitted segments"}}': "_x4 5000x100"},
+        minute=6,
+        labels={"run": "r", "host": "h", "port": "TCP", "kind": "retransmitted segments", "severity": "warning"},
+        summary="h TCP: many retransmitted segments",
+        description="Link TCP of h, which trains r, recently counted 5k of retransmitted segments: collectives of all "
+        "ranks may wait for it.",
+    ),
+    Case(
+        alert="LinkErrors",
+        series={f'traincope_link_errors_total{{{HOST},port="TCP",kind="retransmitted segments"}}': "_x4 50x100"},
+        minute=6,
+    ),
+    Case(
+        alert="LinkDown",
+        series={f'traincope_link_errors_total{{{HOST},port="mlx5_0/1",kind="link_downed"}}': "_x4 1x100"},
+        minute=6,
+        labels={"run": "r", "host": "h", "port": "mlx5_0/1", "severity": "critical"},
+        summary="h mlx5_0/1 lost its link",
+        description="Port mlx5_0/1 of h, which trains r, lost its link.",
+    ),
+    Case(alert="LinkDown", series={f'traincope_link_up{{{HOST},port="mlx5_0/1"}}': "1x100"}, minute=6),
+    Case(
+        alert="SlotNarrow",
+        series={f'traincope_slot_width_ratio{{{HOST},port="0000:1a:00.0",holds="mlx5_0"}}': "0.5x100"},
+        minute=6,
+        labels={"run": "r", "host": "h", "port": "0000:1a:00.0", "holds": "mlx5_0", "severity": "warning"},
+        summary="h mlx5_0 runs with too few PCIe lanes",
+        description="The card with mlx5_0 in slot 0000:1a:00.0 of h has 50% of its lanes: its transfers for r are "
+        "slow.",
+    ),
 )
 
 FOUR_RANKS = {f"traincope_step_duration_seconds{{{rank(number)}}}": "30x100" for number in range(4)}

@@ -3,7 +3,7 @@
 Prometheus, OTLP, dashboards, rules and the table in docs/reference/METRICS.md are made from `CATALOGUE`.
 """
 
-from traincope.metrics.metric import GPU_LABELS, NODE_LABELS, RANK_LABELS, Fold, Metric, Type, Unit
+from traincope.metrics.metric import GPU_LABELS, LINK_LABELS, NODE_LABELS, RANK_LABELS, Fold, Metric, Type, Unit
 from traincope.store.side_tables.rows import STEP_BUCKETS
 
 OTHER_NODES = "While a job runs, wait for other nodes' ranks counts as transfer, unless witness copies show it."
@@ -251,6 +251,41 @@ GPU_NVLINK = Metric(
     type=Type.COUNTER,
     help="Errors of the GPU's NVLinks (CRC, replay, recovery) from NVML.",
     labels=GPU_LABELS,
+)
+LINK_TRAFFIC = Metric(
+    name="link.traffic",
+    type=Type.COUNTER,
+    unit=Unit.BYTES,
+    help="Bytes that the host sent and received through a port of its network, by the kernel, since an unknown time.",
+    labels=(*LINK_LABELS, "direction"),
+)
+LINK_ERRORS = Metric(
+    name="link.errors",
+    type=Type.COUNTER,
+    help="Errors of a port of the host's network or of a card's slot, by the kernel's name of the count, since the "
+    "agent began. Port TCP is all connections of the host. Only counts that grew have series.",
+    labels=(*LINK_LABELS, "kind"),
+)
+LINK_UP = Metric(
+    name="link.up",
+    type=Type.GAUGE,
+    help="1 while a port of the host's network that was up before has its link, otherwise 0.",
+    labels=LINK_LABELS,
+)
+LINK_SPEED = Metric(
+    name="link.speed",
+    type=Type.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    help="Speed of a port's link, in one direction.",
+    labels=LINK_LABELS,
+)
+SLOT_WIDTH = Metric(
+    name="slot.width",
+    type=Type.GAUGE,
+    unit=Unit.RATIO,
+    help="Lanes of a card's link to the bus (PCIe), relative to those that the card and the port above it can have. "
+    "Only slots that were below 1 have series.",
+    labels=(*LINK_LABELS, "holds"),
 )
 
 FAULTS = Metric(

@@ -12,6 +12,7 @@ PREFIX = "traincope"
 NODE_LABELS = ("run", "host")
 RANK_LABELS = (*NODE_LABELS, "rank")
 GPU_LABELS = (*RANK_LABELS, "gpu")
+LINK_LABELS = (*NODE_LABELS, "port")
 
 
 class Type(Enum):

@@ -21,6 +21,7 @@ from traincope.record.compute.scaler import GradientScaling
 from traincope.record.gpu.hardware import Hardware
 from traincope.record.gpu.nccl import NcclPlugin
 from traincope.record.gpu.windows import KernelWindows
+from traincope.record.links.hook import Links
 from traincope.record.probes import Hook
 from traincope.record.process.busy_threads import BusyThreads
 from traincope.record.process.exits import Exits
@@ -79,6 +80,7 @@ def make_hooks() -> tuple[Hook, ...]:
         BusyThreads(),
         DebugTools(phases),
         Hardware(),
+        Links(),
         Memory(phases),
         Modules(phases),
         KernelWindows(),

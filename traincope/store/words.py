@@ -20,8 +20,12 @@ from traincope.events import (
     FIRST_JUMP,
     FIRST_NOT_FINITE,
     GROUP_DESTROYED,
+    HOST_PORT,
+    HOST_SLOT,
+    KERNEL_LOG,
     LEARNING_RATES,
     LEFT,
+    LINK_ERRORS,
     LOADER,
     LOADER_WITHOUT_WORKERS,
     OUTSIDE_DDP,
@@ -70,11 +74,21 @@ EVENTS = frozenset(
         "gpu rows remapped",
         "gpu xid",
         "gpu lost",
+        "gpu nvlink errors",
+        HOST_PORT,
+        HOST_SLOT,
+        LINK_ERRORS,
+        KERNEL_LOG,
     }
 )
 """Names of the recorder's own events."""
 
-DETAILS = frozenset({"type", "handling", "link", "signal_handler", "signal", "call", "why", "reasons", "meaning", "of"})
+DETAILS = frozenset(
+    {
+        *("type", "handling", "link", "signal_handler", "signal", "call", "why", "reasons", "meaning", "of"),
+        *("port_kind", "counts"),
+    }
+)
 """Details whose text comes from the recorder too; of other details only numbers are kept."""
 
 CPU_LIMITS = frozenset({"allowed", "cores", "quota"})

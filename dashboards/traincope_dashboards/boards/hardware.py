@@ -1,4 +1,4 @@
-"""Dashboard: clocks, power, temperature and errors of the GPUs as NVML reports them, and memory."""
+"""Dashboard: clocks, power, temperature and errors of the GPUs as NVML reports them, the hosts' links, and memory."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,11 @@ from traincope.metrics.catalogue import (
     GPU_TEMPERATURE,
     GPU_THROTTLED,
     GPU_XID,
+    LINK_ERRORS,
+    LINK_TRAFFIC,
+    LINK_UP,
     MEMORY,
+    SLOT_WIDTH,
 )
 from traincope_dashboards.foreign import pods, utilization
 from traincope_dashboards.panels.board import Board
@@ -24,6 +28,7 @@ _GPU = "{{host}} GPU {{gpu}}"
 
 def _panels(scopes: Scopes) -> Iterator[Panel]:
     shown = scopes.shown
+    sent = shown.rate(LINK_TRAFFIC, direction='="sent"')
     yield rows(
         "SM clock",
         text=(
@@ -113,6 +118,48 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         if_empty=_NO_GPU,
     )
     yield over_time(
+        "Network",
+        text=(
+            "Bytes that the ports of the ten busiest hosts send per second, from the kernel. InfiniBand and RoCE count "
+            "RDMA. A host below the others waits, or its link is slow: look for its errors and its speed."
+        ),
+        queries=[
+            Query(
+                expression=f"topk(10, sum by (host, port) ({sent}))",
+                legend="{{host}} {{port}}",
+            )
+        ],
+        unit="Bps",
+        if_empty="no port with traffic",
+    )
+    yield listing(
+        "Link errors",
+        text=(
+            "Errors of ports and PCIe slots by the kernel's name of the count, since the agent began. Retransmits and "
+            "lost links make collectives of all ranks slow. TCP is all connections of the host."
+        ),
+        keys=["host", "port", "kind"],
+        columns=[
+            Column(name="errors", expression=f"max by (host, port, kind) ({shown.series_of(LINK_ERRORS)})", unit="none")
+        ],
+        if_empty="none so far",
+        width=12,
+    )
+    yield listing(
+        "Links down and narrow slots",
+        text=(
+            "Ports that had a link and lost it, and cards on the PCIe bus with fewer lanes than they and the port "
+            "above can have. Reseat cable or card, and restart the host."
+        ),
+        keys=["host", "port"],
+        columns=[
+            Column(name="link", expression=f"max by (host, port) ({shown.series_of(LINK_UP)}) == 0", unit="none"),
+            Column(name="lanes", expression=f"max by (host, port) ({shown.series_of(SLOT_WIDTH)}) < 1", unit=RATIO),
+        ],
+        if_empty="none",
+        width=12,
+    )
+    yield over_time(
         "Memory",
         text=(
             "Largest memory of a chosen rank, by measure: torch's allocator on a GPU, the process on a CPU. "
@@ -148,6 +195,6 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
 HARDWARE = Board(
     uid="traincope-hardware",
     title="traincope / Hardware",
-    about="Do the GPUs work at full speed: clocks, power, temperature, errors, memory?",
+    about="Do GPUs and links work at full speed: clocks, power, temperature, errors, memory?",
     panels=_panels,
 )

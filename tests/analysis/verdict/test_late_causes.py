@@ -19,6 +19,7 @@ from traincope.analysis.verdict.losses.late_causes import (
     Evidence,
     late_cause,
 )
+from traincope.analysis.verdict.losses.slow_links import LinkFaults
 from traincope.analysis.verdict.losses.straggler_findings import sampled_findings
 from traincope.events import BUSY_THREAD, Kind, Phase, Usage, Work
 
@@ -75,6 +76,7 @@ def cause(
         stragglers=analysis.stragglers,
         windows=(window,),
         clocks={} if clocks is None else {1: clocks},
+        links=LinkFaults(analysis.timeline, ()),
     )
     found = late_cause(straggler, evidence)
     return found.evidence, found.advice
@@ -273,7 +275,13 @@ def test_early_samples_explain_a_rank_that_was_late_then_by_as_much(
     straggler = replace(straggler, pattern=replace(straggler.pattern, first_step=first_step))
     line = replace(slow_line(0), ns=ns * MS)
     window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=(line,), early=True)
-    evidence = Evidence(timeline=analysis.timeline, stragglers=analysis.stragglers, windows=(window,), clocks={})
+    evidence = Evidence(
+        timeline=analysis.timeline,
+        stragglers=analysis.stragglers,
+        windows=(window,),
+        clocks={},
+        links=LinkFaults(analysis.timeline, ()),
+    )
     assert ("time.sleep at train.py:31" in late_cause(straggler, evidence).evidence) == named
     assert list(sampled_findings(evidence, analysis.ledger)) == []
 
@@ -287,7 +295,13 @@ def test_samples_name_a_rank_that_too_few_steps_with_detail_cannot_name(
     analysis = analyze(timeline(*lockstep(steps, transfer_ns=91 * MS - work * MS)))
     assert analysis.stragglers.named == ()
     window = SampledWindow(first_step=8, last_step=13, steps=6, ranks=(0, 1), slow=(slow_line(peers_ns),))
-    evidence = Evidence(timeline=analysis.timeline, stragglers=analysis.stragglers, windows=(window,), clocks={})
+    evidence = Evidence(
+        timeline=analysis.timeline,
+        stragglers=analysis.stragglers,
+        windows=(window,),
+        clocks={},
+        links=LinkFaults(analysis.timeline, ()),
+    )
     found = [finding for _, finding in sampled_findings(evidence, analysis.ledger)]
     assert [rank for finding in found for rank in finding.ranks] == ranks
     for finding in found:

@@ -35,7 +35,7 @@ from traincope.live.metrics import hardware
 
 uuid, until, log = sys.argv[1:]
 hardware.JOIN_SECONDS = 0.05 if until == "hangs" else 30
-watch = hardware.GpuWatcher()
+watch = hardware.Watcher(hardware.Gpus(), "gpus")
 alive = statuses(ranks(0, device={"name": "H100", "uuid": uuid}))[:1]
 assert watch.latest() == {}
 watch.request(alive)

@@ -69,6 +69,14 @@ class FaultKind(StrEnum):
     XID = "xid"
     """An error of the GPU, by NVIDIA's number."""
     GPU_LOST = "gpu_lost"
+    LINK_ERRORS = "link_errors"
+    """Errors of a port, a slot, or a GPU's NVLinks, more than sound ones have."""
+    LINK_DOWN = "link_down"
+    """A port of a host lost its link."""
+    LINK_SLOW = "link_slow"
+    """A port or slot is slower than before, than those of other hosts, or than it can be."""
+    KERNEL_ERROR = "kernel_error"
+    """The kernel of a host logged an error of its hardware, or that it had no memory."""
     RECORDER_LEVEL = "recorder_level"
     REQUESTED_WINDOW = "requested_window"
     """Ranks began to record steps in detail because a person or an anomaly requested them."""
@@ -105,6 +113,8 @@ OF_HARDWARE = frozenset(
     }
 )
 """Kinds that the driver of a GPU reports."""
+OF_LINKS = frozenset({FaultKind.LINK_ERRORS, FaultKind.LINK_DOWN, FaultKind.LINK_SLOW})
+"""Kinds that may make communication slow."""
 ENDS = frozenset(
     {
         FaultKind.EXCEPTION,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from traincope.analysis.confidence import HIGH
 from traincope.analysis.faults.anomalies.hardware import HARDWARE_EVENTS
+from traincope.analysis.faults.anomalies.links import LINK_EVENTS
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.events import (
     BUSY_THREAD,
@@ -55,6 +56,7 @@ SHOWN_ELSEWHERE = frozenset(
     {
         *(EXCEPTION, LEFT, THREAD_ENDED, FIRST_JUMP, FIRST_NOT_FINITE, GROUP_DESTROYED, SKIPPED_STEP, ROLLBACK),
         *(TENSOR_CENSUS, OUTSIDE_DDP, OUTSIDE_UNITS, LEARNING_RATES, BUSY_THREAD, DEBUG_TOOL, *HARDWARE_EVENTS),
+        *LINK_EVENTS,
     }
 )
 """Events that appear as the end of their rank or are a regular part of it, as evidence of a stop, as values that are

@@ -7,6 +7,7 @@ from traincope.analysis.faults.anomalies.bad_steps import rollbacks, skipped_ste
 from traincope.analysis.faults.anomalies.corruption import StateChecks, corruption_faults
 from traincope.analysis.faults.anomalies.data_order import DataOrder, data_faults
 from traincope.analysis.faults.anomalies.hardware import hardware_faults
+from traincope.analysis.faults.anomalies.links import link_faults
 from traincope.analysis.faults.anomalies.logged_values import logged_faults
 from traincope.analysis.faults.anomalies.slowness import slow_steps
 from traincope.analysis.faults.anomalies.traced_values import first_not_finite
@@ -44,6 +45,7 @@ def fault_stream(
         *rollbacks(timeline),
         *slow_steps(timeline, ledger),
         *hardware_faults(timeline),
+        *link_faults(timeline),
         *marks(timeline),
         *lost_host_faults(timeline, hangs),
         *map(fault_of, hangs),

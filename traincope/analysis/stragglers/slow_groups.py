@@ -1,7 +1,8 @@
 """Hosts, racks and rails whose ranks are stragglers: the ranks have one cause, outside of them.
 
-A rail is one local rank on all hosts: such ranks share a switch. Racks are known if the training declares them, by
-`run.describe(racks={"host": "rack"})`. A group is named only if it is not the whole job.
+A rail is one local rank on all hosts: such ranks share a switch. Racks, and NVLink domains of several hosts, are known
+if the training declares them, by `run.describe(racks={"host": "rack"}, nvlink_domains={"host": "domain"})`. A group is
+named only if it is not the whole job.
 """
 
 from collections import defaultdict
@@ -23,6 +24,7 @@ class GroupKind(StrEnum):
     """Kind of a group of ranks; the value is its name in JSON."""
 
     RACK = "rack"
+    NVLINK = "nvlink_domain"
     HOST = "host"
     RAIL = "rail"
 
@@ -40,11 +42,18 @@ class SlowGroup:
     """Number of its ranks."""
 
 
+def place_name(kind: GroupKind, name: str) -> str:
+    """Return `host b`, `rack 7`, `NVLink domain 2` or `local rank 3 of every host`."""
+    if kind is GroupKind.RAIL:
+        return f"local rank {name} of every host"
+    return f"{'NVLink domain' if kind is GroupKind.NVLINK else kind} {name}"
+
+
 def slow_groups(run: RunRecords, stragglers: Collection[int]) -> tuple[SlowGroup, ...]:
-    """Find the groups of these stragglers: racks, then hosts, then rails. No rank is in two of them."""
+    """Find the groups of these stragglers: racks, NVLink domains, hosts, then rails. No rank is in two of them."""
     found: list[SlowGroup] = []
     left = set(stragglers)
-    for kind, groups in _groups(run):
+    for kind, groups in rank_groups(run):
         for name, ranks in groups.items():
             late = left.intersection(ranks)
             if len(late) >= max(MIN_RANKS, NEARLY_ALL * len(ranks)) and len(ranks) < len(run.ranks):
@@ -53,22 +62,24 @@ def slow_groups(run: RunRecords, stragglers: Collection[int]) -> tuple[SlowGroup
     return tuple(found)
 
 
-def _groups(run: RunRecords) -> Iterator[tuple[GroupKind, Mapping[str, list[int]]]]:
+def rank_groups(run: RunRecords) -> Iterator[tuple[GroupKind, Mapping[str, list[int]]]]:
+    """Yield each kind of group that is known, with name -> ranks: racks, NVLink domains, hosts, rails."""
     hosts: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(run.ranks, key=lambda rank: rank.rank):
         hosts[rank.info.host.name].append(rank.rank)
-    yield GroupKind.RACK, _racks(hosts, run.info.settings.get("racks"))
+    yield GroupKind.RACK, _of_hosts(hosts, run.info.settings.get("racks"))
+    yield GroupKind.NVLINK, _of_hosts(hosts, run.info.settings.get("nvlink_domains"))
     yield GroupKind.HOST, hosts
     if len(hosts) >= MIN_HOSTS:
         locals_ = zip(*hosts.values(), strict=False)
         yield GroupKind.RAIL, {str(local_rank): list(ranks) for local_rank, ranks in enumerate(locals_)}
 
 
-def _racks(hosts: Mapping[str, list[int]], declared: object) -> Mapping[str, list[int]]:
-    """Return the ranks of each declared rack with several hosts."""
-    racks: dict[str, list[str]] = defaultdict(list)
+def _of_hosts(hosts: Mapping[str, list[int]], declared: object) -> Mapping[str, list[int]]:
+    """Return the ranks of each declared group with several hosts."""
+    groups: dict[str, list[str]] = defaultdict(list)
     for host in hosts:
-        rack = declared.get(host) if isinstance(declared, Mapping) else None
-        if isinstance(rack, str):
-            racks[rack].append(host)
-    return {rack: sorted(chain(*(hosts[host] for host in of))) for rack, of in racks.items() if len(of) > 1}
+        name = declared.get(host) if isinstance(declared, Mapping) else None
+        if isinstance(name, str):
+            groups[name].append(host)
+    return {name: sorted(chain(*(hosts[host] for host in of))) for name, of in groups.items() if len(of) > 1}

@@ -82,7 +82,8 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
     if hang.kind == HangKind.LOST_HOST and hang.host is not None:
         return check_host(hang.host)
     if hang.kind == HangKind.NONE_COMPLETES:
-        return "Check the network and the GPUs of these hosts (cables, driver, XID errors): no rank is the culprit."
+        where = "these hosts" if hang.common_place is None else f"these hosts, first of {hang.common_place}"
+        return f"Check the network and the GPUs of {where} (cables, driver, XID errors): no rank is the culprit."
     if hang.kind == HangKind.DEADLOCK:
         if hang.collective in MESSAGES:
             return (

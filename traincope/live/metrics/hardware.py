@@ -1,14 +1,11 @@
-"""GPU metrics of NVML for the GPUs of the node's ranks, read once per look of the agent.
-
-A separate thread reads them: a hanging driver must not stop the agent.
-"""
+"""Metrics of the GPUs of the node's ranks, by NVML, and the thread that reads hardware at each look of the agent."""
 
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from traincope.live.metrics.series import SeriesKey, series_key
 from traincope.live.window import RankState, RankStatus
@@ -46,6 +43,10 @@ class Gpus:
     def __init__(self) -> None:
         self._watched: dict[str, _WatchedGpu | None] = {}
         """UUID -> GPU; None if NVML does not know it."""
+
+    def is_needed(self, ranks: Sequence[RankStatus]) -> bool:
+        """Return whether a rank has named its GPU."""
+        return any(UUID in rank.info.device for rank in ranks)
 
     def look(self, ranks: Sequence[RankStatus]) -> Mapping[SeriesKey, float]:
         """Read the values of all GPUs whose rank is alive."""
@@ -114,20 +115,31 @@ def _query(watched: _WatchedGpu, metric: Metric, read: Callable[[], T]) -> T | N
         return None
 
 
-class GpuWatcher:
-    """Thread that reads the GPUs. It starts with the first rank that names its GPU."""
+class Readings(Protocol):
+    """Something of the node that is read at each look of the agent."""
 
-    def __init__(self) -> None:
-        self._gpus = Gpus()
+    def is_needed(self, ranks: Sequence[RankStatus]) -> bool:
+        """Return whether there is something to read. Then the thread starts."""
+
+    def look(self, ranks: Sequence[RankStatus]) -> Mapping[SeriesKey, float]: ...
+
+    def close(self) -> None: ...
+
+
+class Watcher:
+    """Thread that reads hardware. A driver or card that hangs must not stop the agent."""
+
+    def __init__(self, readings: Readings, name: str) -> None:
+        self._readings, self._name = readings, name
         self._ranks: Sequence[RankStatus] = ()
         self._wake, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._latest: tuple[int, Mapping[SeriesKey, float]] = (0, {})
 
     def request(self, ranks: Sequence[RankStatus]) -> None:
-        """Request new values for the GPUs of these ranks. Returns at once."""
-        if self._thread is None and any(UUID in rank.info.device for rank in ranks):
-            self._thread = threading.Thread(target=self._run, name="traincope-gpus", daemon=True)
+        """Request new values for these ranks. Returns at once."""
+        if self._thread is None and self._readings.is_needed(ranks):
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._ranks = ranks
         self._wake.set()
@@ -148,6 +160,6 @@ class GpuWatcher:
         while not self._stopped.is_set():
             self._wake.wait()
             self._wake.clear()
-            values = self._gpus.look(self._ranks)
+            values = self._readings.look(self._ranks)
             self._latest = (monotonic_ns(), values)
-        self._gpus.close()
+        self._readings.close()

@@ -9,7 +9,8 @@ from pathlib import Path
 from traincope.analysis import Analysis
 from traincope.errors import TraincopeError
 from traincope.live.metrics.folding import PER_RANK_VARIABLE, folded
-from traincope.live.metrics.hardware import GpuWatcher
+from traincope.live.metrics.hardware import Gpus, Watcher
+from traincope.live.metrics.links import HostLinks
 from traincope.live.metrics.samples import Moment, samples
 from traincope.live.metrics.state import State, advance, begin
 from traincope.live.serve import discovery
@@ -40,14 +41,15 @@ class Exporting:
         self._environment = environment
         self._placement = placement(environment)
         self._per_rank = is_on(environment.get(PER_RANK_VARIABLE, ""))
-        self._gpus = GpuWatcher()
+        self._hardware = (Watcher(Gpus(), "traincope-gpus"), Watcher(HostLinks(), "traincope-links"))
         self._state: State | None = None
         self._running: dict[str, Running] = {}
         self._following: list[Callable[[Analysis], None]] = []
         self._notes: list[discovery.Note] = []
 
     def observe(self, window: Window) -> None:
-        self._gpus.request(window.ranks)
+        for watcher in self._hardware:
+            watcher.request(window.ranks)
         before = self._state
         if before is None:
             notes = read_notes(notes_path(window.run))
@@ -71,7 +73,8 @@ class Exporting:
             note.remove()
         for running in self._running.values():
             guard(running.stop)()
-        self._gpus.stop()
+        for watcher in self._hardware:
+            watcher.stop()
         self._notes, self._running, self._following = [], {}, []
 
     def samples(self) -> list[Sample]:
@@ -79,9 +82,8 @@ class Exporting:
         state = self._state
         if state is None:
             return []
-        listed = samples(
-            state, host=self._host, moment=Moment.now(), hardware=self._gpus.latest(), placed=self._placement
-        )
+        hardware = {key: value for watcher in self._hardware for key, value in watcher.latest().items()}
+        listed = samples(state, host=self._host, moment=Moment.now(), hardware=hardware, placed=self._placement)
         return listed if self._per_rank else folded(listed)
 
     def _origin(self, window: Window) -> Origin:

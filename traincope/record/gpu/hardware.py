@@ -18,7 +18,15 @@ from types import ModuleType
 from typing import TypeVar
 
 from traincope.events import Kind, Phase
-from traincope.record.gpu.measures import EccErrors, GpuReading, GpuSamples, Measure, RowRemapping, Throttling
+from traincope.record.gpu.measures import (
+    EccErrors,
+    GpuReading,
+    GpuSamples,
+    Measure,
+    NvlinkErrors,
+    RowRemapping,
+    Throttling,
+)
 from traincope.record.gpu.nvml import LIBRARY, Gpu, Refusal, has_driver, load
 from traincope.record.gpu.xids import meaning
 from traincope.record.instrumentation.guard import guard
@@ -115,7 +123,7 @@ class _Watch:
         self._nvml = nvml
         self._uuid = uuid
         self.samples = GpuSamples()
-        self._measures: list[Measure] = [Throttling(), EccErrors(), RowRemapping(), self.samples]
+        self._measures: list[Measure] = [Throttling(), EccErrors(), RowRemapping(), NvlinkErrors(), self.samples]
         """Measures that NVML supports so far."""
         self._listens = True
         """True if NVML delivers XIDs."""

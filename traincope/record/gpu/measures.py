@@ -89,6 +89,25 @@ class RowRemapping:
         return [("gpu rows remapped", rows._asdict())] if is_news else []
 
 
+class NvlinkErrors:
+    """NVLink errors: growth of the counters. A GPU without NVLinks has none."""
+
+    name = "NVLink errors"
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def poll(self, gpu: Gpu, _now_ns: int) -> list[GpuEvent]:
+        try:
+            count = gpu.nvlink_errors()
+        except Refusal as refusal:
+            if gpu.is_gone(refusal):
+                raise
+            return []
+        before, self._before = self._before, count
+        return [("gpu nvlink errors", {"errors": count - before})] if before is not None and count > before else []
+
+
 GAUGES: tuple[Callable[[Gpu], int], ...] = (
     Gpu.power_milliwatts,
     Gpu.sm_clock_mhz,

@@ -147,12 +147,19 @@ def training_revision() -> str | None:
 
 
 def _gpu_uuid(cuda: Cuda) -> dict[str, str | int]:
-    """Return the GPU's UUID. Empty while the GPU holds no tensor, or if this torch does not report it."""
+    """Return the GPU's UUID and slot. Empty while the GPU holds no tensor, or if this torch does not report it."""
     try:
         uuid = gpu_in_use(cuda)
+        return {} if uuid is None else {"uuid": uuid, **_gpu_slot(cuda)}
     except (AttributeError, RuntimeError):
         return {}
-    return {} if uuid is None else {"uuid": uuid}
+
+
+def _gpu_slot(cuda: Cuda) -> dict[str, str]:
+    """Return the PCI address of the GPU in use, as the kernel writes it. Empty if this torch does not report it."""
+    of = cuda.get_device_properties(_device_in_use(cuda) or 0)
+    parts = [getattr(of, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    return {} if None in parts else {"slot": "{:04x}:{:02x}:{:02x}.0".format(*parts)}
 
 
 def _gpu_memory(cuda: Cuda) -> dict[str, str | int]:

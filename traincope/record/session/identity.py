@@ -84,6 +84,11 @@ def declared_run_id(environment: Mapping[str, str], *, run_id: str | None = None
     return None
 
 
+def local_rank(environment: Mapping[str, str]) -> int | None:
+    """Return the rank's number on its host, from the variables of torchrun or SLURM; None if nothing gives it."""
+    return _integer(environment, "LOCAL_RANK", "SLURM_LOCALID")
+
+
 def this_host() -> Host:
     boot_id = Path("/proc/sys/kernel/random/boot_id")
     return Host(name=os.uname().nodename, boot_id=boot_id.read_text().strip() if boot_id.exists() else "")

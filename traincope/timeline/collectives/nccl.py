@@ -174,7 +174,7 @@ def _by_group(
     for operation, at in zip(operations, latest.tolist(), strict=True):
         if at >= 0:
             call = calls[at]
-            fits = _is_of(rank.groups[call["group"]], operation, rank.rank) and _may_be(rank, call, operation)
+            fits = is_of_group(rank.groups[call["group"]], operation, rank.rank) and _may_be(rank, call, operation)
             votes[operation.communicator][int(call["group"])] += fits
     group_of = {hash_: max(seen, key=lambda group: seen[group]) for hash_, seen in votes.items() if any(seen.values())}
     result: dict[int, list[NcclOperation]] = defaultdict(list)
@@ -184,7 +184,7 @@ def _by_group(
     return result
 
 
-def _is_of(group: Group, operation: NcclOperation, rank: int) -> bool:
+def is_of_group(group: Group, operation: NcclOperation, rank: int) -> bool:
     """Return whether the operation's communicator can be the group's, by its size and this rank's place in it."""
     if operation.num_ranks not in (None, len(group.ranks)):
         return False

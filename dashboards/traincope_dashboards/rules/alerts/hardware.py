@@ -1,12 +1,26 @@
-"""Alerts about faults of the GPUs."""
+"""Alerts about faults of the GPUs and of the hosts' links."""
 
 from collections.abc import Iterator
 
 from traincope.analysis.faults.faults import FaultKind
-from traincope.metrics.catalogue import FAULTS, GPU_ECC, GPU_NVLINK, GPU_THROTTLED, GPU_XID
+from traincope.metrics.catalogue import (
+    FAULTS,
+    GPU_ECC,
+    GPU_NVLINK,
+    GPU_THROTTLED,
+    GPU_XID,
+    LINK_ERRORS,
+    LINK_UP,
+    SLOT_WIDTH,
+)
 from traincope_dashboards.rules.alert import Alert, Rules, Severity
 
 _GPU = ("run", "host", "gpu")
+_LINK = ("run", "host", "port")
+_NOT_LOST = '!~"link_downed|carrier_down_count|corrected errors"'
+_LOST_LINK = '=~"link_downed|carrier_down_count"'
+MANY_ERRORS = 1000
+"""Errors within the time of recent events from which a link is worth a look. TCP sends some segments again anywhere."""
 _NO_SLOWDOWN_BY_LIMIT = '!~".*power.cap.*"'
 """Excludes the power limit, which is normal under full load."""
 
@@ -70,6 +84,42 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         description=(
             "NVLinks of GPU {{ $labels.gpu }} of {{ $labels.host }}, which trains {{ $labels.run }}, had "
             "errors recently."
+        ),
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="LinkErrors",
+        expression=f"({rules.new_by(LINK_ERRORS, by=(*_LINK, 'kind'), kind=_NOT_LOST)}) >= {MANY_ERRORS}",
+        hold_seconds=0,
+        severity=Severity.WARNING,
+        summary="{{ $labels.host }} {{ $labels.port }}: many {{ $labels.kind }}",
+        description=(
+            "Link {{ $labels.port }} of {{ $labels.host }}, which trains {{ $labels.run }}, recently counted "
+            "{{ $value | humanize }} of {{ $labels.kind }}: collectives of all ranks may wait for it."
+        ),
+        board="traincope-hardware",
+    )
+    down = rules.all.series_of(LINK_UP)
+    yield Alert(
+        name="LinkDown",
+        expression=(
+            f"{rules.new_by(LINK_ERRORS, by=_LINK, kind=_LOST_LINK)} or (min by ({', '.join(_LINK)}) ({down}) == 0)"
+        ),
+        hold_seconds=0,
+        severity=Severity.CRITICAL,
+        summary="{{ $labels.host }} {{ $labels.port }} lost its link",
+        description="Port {{ $labels.port }} of {{ $labels.host }}, which trains {{ $labels.run }}, lost its link.",
+        board="traincope-hardware",
+    )
+    yield Alert(
+        name="SlotNarrow",
+        expression=f"min by (run, host, port, holds) ({rules.all.series_of(SLOT_WIDTH)}) < 1",
+        hold_seconds=300,
+        severity=Severity.WARNING,
+        summary="{{ $labels.host }} {{ $labels.holds }} runs with too few PCIe lanes",
+        description=(
+            "The card with {{ $labels.holds }} in slot {{ $labels.port }} of {{ $labels.host }} has "
+            "{{ $value | humanizePercentage }} of its lanes: its transfers for {{ $labels.run }} are slow."
         ),
         board="traincope-hardware",
     )

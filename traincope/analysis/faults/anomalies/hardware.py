@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from traincope.analysis.confidence import HIGH
+from traincope.analysis.faults.anomalies.links import FEW
 from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.events import NO_STEP
 from traincope.store.segments.segments import recorder_events
@@ -17,7 +18,8 @@ ECC_ERROR = "gpu ecc error"
 ROWS_REMAPPED = "gpu rows remapped"
 XID = "gpu xid"
 LOST = "gpu lost"
-HARDWARE_EVENTS = frozenset({THROTTLED, NOT_THROTTLED, ECC_ERROR, ROWS_REMAPPED, XID, LOST})
+NVLINK_ERRORS = "gpu nvlink errors"
+HARDWARE_EVENTS = frozenset({THROTTLED, NOT_THROTTLED, ECC_ERROR, ROWS_REMAPPED, XID, LOST, NVLINK_ERRORS})
 """Events that become faults here, by the names that the recorder gives them."""
 POWER_CAP = "software power cap"
 """The one reason that is not a fault: a GPU under full load is often held at its power limit."""
@@ -60,8 +62,9 @@ def hardware_faults(timeline: Timeline) -> Iterator[Fault]:
     for rank in timeline.ranks:
         events = sorted(_events(rank, details[rank.rank]), key=lambda event: event.at_ns)
         yield from _throttled(rank, events)
+        yield from _nvlinks(rank, events)
         for event in events:
-            if event.name not in (THROTTLED, NOT_THROTTLED):
+            if event.name not in (THROTTLED, NOT_THROTTLED, NVLINK_ERRORS):
                 kind, what = _described(event)
                 yield _fault(kind, rank, event, what=what)
 
@@ -115,6 +118,15 @@ def _throttled(rank: RankTimeline, events: list[_Event]) -> Iterator[Fault]:
         times = "once" if len(capped) == 1 else f"{len(capped)} times"
         what = f"the GPU is held at its power limit, {times}"
         yield _fault(FaultKind.POWER_CAPPED, rank, capped[0][0], what=what, lasted_ns=sum(ns for _, ns in capped))
+
+
+def _nvlinks(rank: RankTimeline, events: list[_Event]) -> Iterator[Fault]:
+    """One fault for the errors of all NVLinks in the run, from its first event on."""
+    grown = [event for event in events if event.name == NVLINK_ERRORS]
+    errors = sum(int(event.details.get("errors", 0)) for event in grown)
+    if errors >= FEW:
+        what = f"the GPU's NVLinks had {errors:,} errors (CRC, replay, recovery)"
+        yield _fault(FaultKind.LINK_ERRORS, rank, grown[0], what=what, lasted_ns=grown[-1].at_ns - grown[0].at_ns)
 
 
 def _ends(events: list[_Event]) -> Mapping[str, list[int]]:

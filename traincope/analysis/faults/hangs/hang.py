@@ -64,6 +64,10 @@ class Hang:
     """Ranks among which the culprits are, if these are not known; the ranks of a lost host."""
     host: str | None = None
     """Name of the culprits' host, or of the lost host; None if they are on several, or unknown."""
+    common_place: str | None = None
+    """Host, NVLink domain, rack or rail of all members on which a collective that all joined stands still; None if it
+    is unknown, and for other kinds.
+    """
     victims: tuple[int, ...] = ()
     """Ranks that waited for the culprits, directly or through others."""
     group: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from traincope.analysis.confidence import HIGH, MEDIUM, UNKNOWN
 from traincope.analysis.faults.endings import is_external_signal
 from traincope.analysis.faults.faults import Fault, FaultKind
+from traincope.analysis.faults.hangs.common_places import where_halted
 from traincope.analysis.faults.hangs.evidence.calls import Call, Identity
 from traincope.analysis.faults.hangs.evidence.patience import PAUSES, UNLEARNED_NS, UNSEEN_NS, Patience, patience
 from traincope.analysis.faults.hangs.evidence.standing import LOCKED, Standing
@@ -27,6 +28,7 @@ OWN_ENDS = frozenset({FaultKind.EXCEPTION, FaultKind.OUT_OF_MEMORY, FaultKind.EX
 class _Run:
     """Data that all judgements of one run share."""
 
+    timeline: Timeline
     standings: Mapping[int, Standing]
     dead: frozenset[int]
     """Ranks that ended by themselves: their end is the fault, not the waits for them."""
@@ -52,6 +54,7 @@ def stops(timeline: Timeline, standings: Mapping[int, Standing], ends: Sequence[
     """All stops that lasted longer than the run's own steps explain. `ends`: of the same timeline."""
     learned = patience(timeline)
     run = _Run(
+        timeline=timeline,
         standings=standings,
         dead=_dead(standings, ends, learned.training_ns),
         patience=learned,
@@ -275,6 +278,8 @@ def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victi
         lacking or (each is not None and _completed(each, call)) for each, lacking in zip(inside, lacks, strict=True)
     )
     text = f"all members joined {place_of_call(call)}, and it did not complete{lasting(until_ns - since_ns)}"
+    lacking = [rank for rank, lacks_it in zip(call.members, lacks, strict=True) if lacks_it]
+    place, where = where_halted(run.timeline, call, lacking=lacking) if certain else (None, "")
     return Hang(
         kind=HangKind.NONE_COMPLETES if certain else HangKind.UNKNOWN,
         suspects=() if certain else tuple(sorted(call.members)),
@@ -286,7 +291,8 @@ def _joined_by_all(run: _Run, call: Call, *, since_ns: int, until_ns: int, victi
         since_ns=since_ns,
         until_ns=until_ns,
         confidence=MEDIUM if certain else UNKNOWN,
-        evidence=text if certain else f"{text}; the records do not show that all of them waited for it",
+        common_place=place,
+        evidence=f"{text}; {where or 'the records do not show that all of them waited for it'}",
     )
 
 

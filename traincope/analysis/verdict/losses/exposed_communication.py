@@ -18,6 +18,7 @@ from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind,
 from traincope.analysis.verdict.losses.hot_experts import HotAxis
 from traincope.analysis.verdict.losses.object_collectives import object_collectives, without_objects
 from traincope.analysis.verdict.losses.sent_messages import Purpose, Sent, sent_on
+from traincope.analysis.verdict.losses.slow_links import LinkFaults
 from traincope.events import Kind, Phase
 from traincope.timeline import LedgerClock, Timeline
 from traincope.timeline.device.collectives import UNKNOWN_AXIS
@@ -53,6 +54,7 @@ def exposed_findings(
     *,
     messages: Sequence[Messages] = (),
     reported: float = 0.0,
+    links: LinkFaults,
 ) -> Weighted:
     """Findings by axis, and one for objects. Waiting for a rank that another finding names is not repeated.
 
@@ -83,6 +85,7 @@ def exposed_findings(
                     found = _wait_for_a_job(axis, rest * share)
                 else:
                     found = _wait_finding(axis, rest * share, stragglers, sent, others=reported > 0)
+                found = links.explain(found, axis)
                 gain = prices.gain(Factors({(None, term): kept}), share=share, at_most=True)
                 yield rest * share, priced(found, replace(gain, ratio=rest * gain.ratio), shown=found.avoidable)
         elif family == "exposed_transfer":
@@ -90,13 +93,14 @@ def exposed_findings(
             certain = share * (1 - sum(causes.values()) / max(ledger.total(term) or 0, 1))
             if causes and (2 * certain < share or certain < MIN_SHARE):
                 why = max(causes, key=lambda cause: causes[cause])
-                yield share, _ambiguous_finding(ledger, axis, share, why)
+                yield share, links.explain(_ambiguous_finding(ledger, axis, share, why), axis)
             else:
                 is_alone = _is_alone(axis, comm)
                 removed = Factors({(None, term): kept}, keeps_ambiguous=True)
                 gain = prices.gain(removed, share=certain, at_most=not is_alone)
                 rows = comm if term not in objects.shares else without_objects(comm, others)
                 found = _transfer_finding(axis, certain, rows, sent, is_alone=is_alone, unsplit=share - certain)
+                found = links.explain(found, axis)
                 yield certain, priced(found, gain, shown=found.avoidable)
 
 

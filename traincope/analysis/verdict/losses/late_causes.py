@@ -23,6 +23,8 @@ from traincope.analysis.verdict.losses.host_losses import (
     host_advice,
     loads_itself,
 )
+from traincope.analysis.verdict.losses.slow_links import ADVICE as LINK_ADVICE
+from traincope.analysis.verdict.losses.slow_links import LinkFaults, shown
 from traincope.events import Work
 from traincope.timeline import Timeline
 from traincope.units import flops, numbers
@@ -85,6 +87,7 @@ class Evidence:
     windows: Sequence[SampledWindow] = ()
     clocks: Mapping[int, str]
     """Rank -> evidence that its GPU's clocks were slow."""
+    links: LinkFaults
 
     def peers(self, rank: int) -> list[int]:
         """Ranks of its stage, on the same mesh axes, that are not late."""
@@ -121,9 +124,9 @@ class LateCause:
 
 def is_shown(straggler: Straggler, evidence: Evidence) -> bool:
     """Return whether evidence other than times shows why it is late. What it waits for, and a core that it lacks, are
-    the lateness itself, which may be noise.
+    the lateness itself, which may be noise. A link of its host need not be what makes it late.
     """
-    return any(test(straggler, evidence) is not None for test in CAUSES if test not in (_awaited, _host))
+    return any(test(straggler, evidence) is not None for test in CAUSES if test not in (_awaited, _host, _link))
 
 
 def _explains(code: SlowCode, straggler: Straggler, *, early: bool) -> bool:
@@ -311,6 +314,14 @@ def _gpu(straggler: Straggler, evidence: Evidence) -> LateCause | None:
     return None if clocks is None else LateCause(evidence=clocks, advice=SLOW_CLOCKS)
 
 
+def _link(straggler: Straggler, evidence: Evidence) -> LateCause | None:
+    """Faults of links that it uses, and its peers do not: those of its host, or of its GPU."""
+    faults = evidence.links.of_ranks((straggler.rank,), peers=evidence.peers(straggler.rank))
+    if not faults:
+        return None
+    return LateCause(evidence=f"perhaps by a link: {shown(faults)}", advice=f"{LINK_ADVICE[faults[0].kind]}.")
+
+
 CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (
     _more_work,
     _debugged,
@@ -319,6 +330,7 @@ CAUSES: tuple[Callable[[Straggler, Evidence], LateCause | None], ...] = (
     _own_code,
     _host,
     _gpu,
+    _link,
 )
 """The order of causes. A thread that waits for the GIL shows a line of its own, which is not to blame."""
 

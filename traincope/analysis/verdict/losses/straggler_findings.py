@@ -12,10 +12,11 @@ from traincope.analysis.faults.faults import Fault, FaultKind
 from traincope.analysis.faults.slow_code import SampledWindow, SlowCode
 from traincope.analysis.ledger.ledger import Ledger, RankLedger
 from traincope.analysis.stragglers.patterns import Pattern, Shape
-from traincope.analysis.stragglers.slow_groups import GroupKind, SlowGroup
+from traincope.analysis.stragglers.slow_groups import GroupKind, SlowGroup, place_name
 from traincope.analysis.stragglers.stragglers import Straggler, odds
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, Weighted, percent, with_gain
 from traincope.analysis.verdict.losses.late_causes import OWN_CODE, SHARE, Evidence, late_cause, where
+from traincope.analysis.verdict.losses.slow_links import ADVICE, shown
 from traincope.arrays import Bools
 from traincope.timeline import Timeline
 
@@ -28,6 +29,7 @@ MAX_TERMS = 2
 GROUPS = {
     GroupKind.HOST: "Compare that host with the others: other processes, power, cooling, file system and network.",
     GroupKind.RACK: "Look for what the hosts of that rack share: power, cooling, file system and switch.",
+    GroupKind.NVLINK: "Look for what the hosts of that NVLink domain share: its switches, power and cooling.",
     GroupKind.RAIL: "Look for what these ranks share on all hosts: the slot of their GPU, its NUMA node and switch.",
 }
 
@@ -55,7 +57,7 @@ def straggler_findings(evidence: Evidence) -> Weighted:
         if members:
             grouped |= {member.rank for member in members}
             latest = max(members, key=lambda member: member.late_ns)
-            yield latest.caused_share, _group_finding(group, latest, joint=len(named) > len(members))
+            yield latest.caused_share, _group_finding(group, latest, evidence, joint=len(named) > len(members))
     for rank, straggler in named.items():
         if rank not in grouped:
             yield straggler.caused_share, _finding(straggler, evidence, joint=len(named) > 1)
@@ -133,16 +135,17 @@ def _finding(straggler: Straggler, evidence: Evidence, *, joint: bool) -> Findin
     )
 
 
-def _group_finding(group: SlowGroup, latest: Straggler, *, joint: bool) -> Finding:
-    name = f"local rank {group.name} of every host" if group.kind is GroupKind.RAIL else f"{group.kind} {group.name}"
+def _group_finding(group: SlowGroup, latest: Straggler, evidence: Evidence, *, joint: bool) -> Finding:
+    links = evidence.links.of_ranks(group.ranks, peers=evidence.peers(latest.rank))
+    name = place_name(group.kind, group.name)
     of = "all" if len(group.ranks) == group.size else f"{len(group.ranks)} of {group.size}"
     return Finding(
         kind=FindingKind.STRAGGLER,
         ranks=group.ranks,
         confidence=latest.confidence,
         evidence=f"{name} is slow: {of} of its ranks are late step after step; the latest: {_late(latest)}; "
-        f"{longer(latest)}",
-        advice=_with_gain(GROUPS[group.kind], latest, joint=joint),
+        f"{longer(latest)}" + (f"; {shown(links)}" if links else ""),
+        advice=_with_gain(f"{ADVICE[links[0].kind]}." if links else GROUPS[group.kind], latest, joint=joint),
         estimated_gain_ratio=latest.gain_ratio,
     )
 

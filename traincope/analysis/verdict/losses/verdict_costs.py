@@ -46,6 +46,7 @@ from traincope.analysis.verdict.losses.hot_experts import HotAxis, hot_axes
 from traincope.analysis.verdict.losses.late_causes import Evidence, is_shown, stood_at
 from traincope.analysis.verdict.losses.pipeline_idle import Cause, find_cause, idle_findings
 from traincope.analysis.verdict.losses.shared_hosts import host_findings, without_blame
+from traincope.analysis.verdict.losses.slow_links import LinkFaults
 from traincope.analysis.verdict.losses.stop_findings import stop_losses
 from traincope.analysis.verdict.losses.straggler_findings import (
     MAX_TERMS,
@@ -133,14 +134,15 @@ def cost_findings(
 ) -> list[Finding]:
     """Findings about the counted steps, ordered by their share of step time; `findings.ordered` ranks them by gain.
 
-    `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger. `faults`: those of the GPUs count.
-    `windows`: those in which ranks sampled their stacks.
+    `ahead`: the hosts' run-ahead, if marks on the GPUs' streams measured the ledger.
+    `faults`: those of GPUs and links count. `windows`: those in which ranks sampled their stacks.
     `calls`: without them, nothing is known of what the messages contain.
     """
     hot = tuple(hot_axes(ledger, comm, stragglers, experts, prices))
     stragglers = _without_hot_experts(stragglers, hot)
     stragglers = _without_short_ranks(stragglers, timeline, shortages)
-    evidence = _evidence(timeline, stragglers, windows, slow_clocks(timeline, faults))
+    links = LinkFaults.among(faults, timeline)
+    evidence = _evidence(timeline, stragglers, windows, slow_clocks(timeline, faults), links)
     stragglers = evidence.stragglers
     cause = find_cause(ledger, bubble, roots)
     late: dict[str, set[int]] = defaultdict(set)
@@ -175,6 +177,7 @@ def cost_findings(
                 prices,
                 messages=all_messages(calls),
                 reported=sum(loss.waited_share for loss in stopping),
+                links=links,
             ),
             shortages if ledger.clock is LedgerClock.HOST else (),
         ),
@@ -203,10 +206,14 @@ def _without_short_ranks(stragglers: Stragglers, timeline: Timeline, shortages: 
 
 
 def _evidence(
-    timeline: Timeline, stragglers: Stragglers, windows: Sequence[SampledWindow], clocks: Mapping[int, str]
+    timeline: Timeline,
+    stragglers: Stragglers,
+    windows: Sequence[SampledWindow],
+    clocks: Mapping[int, str],
+    links: LinkFaults,
 ) -> Evidence:
     """Collect what is known about late ranks. A rank that is only likely to be late is named if its cause is shown."""
-    known = Evidence(timeline=timeline, stragglers=stragglers, windows=windows, clocks=clocks)
+    known = Evidence(timeline=timeline, stragglers=stragglers, windows=windows, clocks=clocks, links=links)
     likely = stragglers.likely
     if likely is None or stragglers.named:
         return known

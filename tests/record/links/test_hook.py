@@ -1,0 +1,137 @@
+"""A run records its host's links: on a tree of files, and on a real network whose queue drops packets."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.peers.hosts import LINK, MadeHost, hosts, why_not
+from tests.record.links.fake import infiniband
+from traincope.analysis.faults.anomalies.links import host_links, link_faults
+from traincope.record.links.hook import OTHER_RANK
+from traincope.timeline import Timeline, open_run
+
+RECORDING = """
+import pathlib, sys, threading
+import traincope
+from tests.record.links import fake
+from traincope.record import run as running
+from traincope.record.links import hook
+
+out, root = map(pathlib.Path, sys.argv[1:])
+threads = threading.active_count()
+running.make_hooks = lambda: (hook.Links(root),)
+with traincope.run(out) as run:
+    run.step()
+    assert threading.active_count() == threads
+    if list(root.glob("sys/*")):
+        while not list(out.glob("**/details.jsonl")):
+            pass
+        fake.infiniband(root, **{f"{fake.PORT}/hw_counters/local_ack_timeout_err": 400})
+    run.step()
+"""
+
+
+def record(out: Path, root: Path, **variables: str) -> Timeline:
+    environment = {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "SLURM_LOCALID")}
+    words = [sys.executable, "-c", RECORDING, str(out), str(root)]
+    subprocess.run(words, check=True, timeout=150, env=environment | variables)
+    return open_run(out)
+
+
+def test_the_last_look_shows_what_happened_in_the_run(tmp_path: Path) -> None:
+    infiniband(tmp_path / "root")
+    timeline = record(tmp_path / "out", tmp_path / "root")
+    assert timeline.run.ranks[0].info.probes["links"] == "on"
+    (fault,) = link_faults(timeline)
+    host = timeline.run.ranks[0].info.host.name
+    assert fault.what == f"port mlx5_0/1 of host {host}: 400 timeouts after which packets were sent again"
+    port, tcp, gpu, card = sorted(host_links(timeline), key=lambda link: (link.is_slot, link.of))
+    assert (port.of, port.bits_per_second, port.sent_bytes) == ("InfiniBand", 400_000_000_000, 0)
+    assert (tcp.of, gpu.of, card.of) == ("TCP", "GPU", "mlx5_0")
+
+
+def test_a_host_without_links_is_recorded_without_them(tmp_path: Path) -> None:
+    timeline = record(tmp_path / "out", tmp_path / "root")
+    assert timeline.run.ranks[0].info.probes["links"] == "on"
+    assert host_links(timeline) == ()
+
+
+@pytest.mark.parametrize(("variable", "number"), [("LOCAL_RANK", "1"), ("SLURM_LOCALID", "3")])
+def test_only_the_first_rank_of_a_host_reads(tmp_path: Path, variable: str, number: str) -> None:
+    infiniband(tmp_path / "root")
+    timeline = record(tmp_path / "out", tmp_path / "root", **{variable: number})
+    assert timeline.run.ranks[0].info.probes["links"] == OTHER_RANK
+    assert host_links(timeline) == ()
+
+
+SENDING = """
+import json, socket, sys, time
+from traincope.record.links.changes import LinkChanges
+
+address, what = sys.argv[1:]
+changes = LinkChanges()
+list(changes.look(0))
+with socket.create_connection((address, 7001)) as sender:
+    for _ in range(200):
+        sender.sendall(bytes(64 * 1024))
+print(json.dumps([details for name, details in changes.look(10**9, is_last=True) if name == what]))
+"""
+RECEIVING = """
+import socket
+
+with socket.create_server(("", 7001)) as server:
+    print("ready", flush=True)
+    accepted, _ = server.accept()
+    while accepted.recv(1 << 20):
+        pass
+"""
+
+
+@pytest.fixture
+def network() -> Iterator[tuple[MadeHost, MadeHost]]:
+    if why_not():
+        pytest.skip(f"{why_not()}: real links are NOT tested")
+    with hosts("a", "b") as made:
+        for host in made:
+            host.run("mount", "-t", "sysfs", "sysfs", "/sys")  # that of its network
+        yield made[0], made[1]
+
+
+def send(network: tuple[MadeHost, MadeHost], what: str) -> list[dict[str, object]]:
+    """Send 12.5 MiB from the first host to the second, and return the events of the first one's links."""
+    first, second = network
+    with subprocess.Popen(second.command(sys.executable, "-c", RECEIVING), stdout=subprocess.PIPE) as receiver:
+        assert receiver.stdout is not None
+        assert receiver.stdout.readline() == b"ready\n"
+        words = first.command(sys.executable, "-c", SENDING, second.address, what)
+        sent = subprocess.run(words, check=True, capture_output=True, timeout=150)
+        assert receiver.wait(60) == 0
+    events: list[dict[str, object]] = json.loads(sent.stdout)
+    return events
+
+
+def test_a_queue_that_drops_packets_makes_tcp_send_again(network: tuple[MadeHost, MadeHost]) -> None:
+    limit = ("rate", "400mbit", "burst", "20k", "limit", "20k")
+    network[0].run("tc", "qdisc", "replace", "dev", LINK, "root", "tbf", *limit)
+    (errors,) = send(network, "host link errors")
+    assert errors["port"] == "TCP"
+    counts, packets = errors["counts"], errors["sent_packets"]
+    assert isinstance(counts, dict)
+    assert isinstance(packets, int)
+    assert counts["retransmitted segments"] >= 20
+    assert packets > counts["retransmitted segments"]
+
+
+def test_a_sound_link_has_no_errors_and_counts_its_bytes(network: tuple[MadeHost, MadeHost]) -> None:
+    assert send(network, "host link errors") == []
+    ports = {port["port"]: port for port in send(network, "host port")}
+    assert set(ports) == {LINK, "TCP"}
+    assert (ports[LINK]["up"], ports[LINK]["bits_per_second"]) == (True, None)
+    sent = ports[LINK]["sent_bytes"]
+    assert isinstance(sent, int)
+    assert 200 * 64 * 1024 < sent < 2 * 200 * 64 * 1024
