@@ -36,6 +36,9 @@ VALUES = {
     "name": ("loss",),
     "reason": ("software power cap",),
     "gpu": (UUID,),
+    "port": ("mlx5_0/1",),
+    "direction": ("sent",),
+    "holds": ("mlx5_0",),
     "namespace": ("training",),
     "pod": ("job-1-0",),
 }
@@ -92,7 +95,10 @@ class Job(Collector):
         return (
             3.0
             if metric
-            in (catalogue.FAULTS, catalogue.GPU_XID, catalogue.GPU_ECC, catalogue.GPU_NVLINK, catalogue.DROPPED)
+            in (
+                *(catalogue.FAULTS, catalogue.GPU_XID, catalogue.GPU_ECC, catalogue.GPU_NVLINK, catalogue.DROPPED),
+                catalogue.LINK_ERRORS,
+            )
             else seconds
         )
 

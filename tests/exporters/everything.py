@@ -114,4 +114,9 @@ def hardware() -> dict[SeriesKey, float]:
         series_key(catalogue.GPU_THROTTLED, *GPU, "hardware slowdown"): 1,
         series_key(catalogue.GPU_ECC, *GPU, "corrected"): 3,
         series_key(catalogue.GPU_NVLINK, *GPU): 0,
+        series_key(catalogue.LINK_TRAFFIC, "mlx5_0/1", "sent"): 4e12,
+        series_key(catalogue.LINK_ERRORS, "mlx5_0/1", "packet_seq_err"): 12,
+        series_key(catalogue.LINK_UP, "mlx5_0/1"): 1,
+        series_key(catalogue.LINK_SPEED, "mlx5_0/1"): 5e10,
+        series_key(catalogue.SLOT_WIDTH, "0000:1a:00.0", "mlx5_0"): 0.5,
     }

@@ -146,15 +146,15 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         width=12,
     )
     yield listing(
-        "Links down and narrow slots",
+        "Ports and narrow slots",
         text=(
-            "Ports that had a link and lost it, and cards on the PCIe bus with fewer lanes than they and the port "
-            "above can have. Reseat cable or card, and restart the host."
+            "The 20 ports that are down first: 0 is a port that had a link and lost it. Lanes: cards on the PCIe bus that "
+            "had fewer lanes than they and the port above can have. Reseat cable or card, and restart the host."
         ),
         keys=["host", "port"],
         columns=[
-            Column(name="link", expression=f"max by (host, port) ({shown.series_of(LINK_UP)}) == 0", unit="none"),
-            Column(name="lanes", expression=f"max by (host, port) ({shown.series_of(SLOT_WIDTH)}) < 1", unit=RATIO),
+            Column(name="link", expression=f"bottomk(20, max by (host, port) ({shown.series_of(LINK_UP)}))"),
+            Column(name="lanes", expression=f"max by (host, port) ({shown.series_of(SLOT_WIDTH)})", unit=RATIO),
         ],
         if_empty="none",
         width=12,

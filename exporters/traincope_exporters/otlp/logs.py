@@ -24,6 +24,9 @@ WARNINGS = frozenset(
         FaultKind.MEMORY_GROWTH,
         FaultKind.THROTTLED,
         FaultKind.ROWS_REMAPPED,
+        FaultKind.LINK_ERRORS,
+        FaultKind.LINK_DOWN,
+        FaultKind.LINK_SLOW,
     }
 )
 """Faults after which a run continues. Ends of ranks are fatal, marks are information, all others are errors."""

@@ -79,6 +79,8 @@ list(changes.look(0))
 with socket.create_connection((address, 7001)) as sender:
     for _ in range(200):
         sender.sendall(bytes(64 * 1024))
+    sender.shutdown(socket.SHUT_WR)
+    assert sender.recv(1) == b"!"
 print(json.dumps([details for name, details in changes.look(10**9, is_last=True) if name == what]))
 """
 RECEIVING = """
@@ -89,6 +91,7 @@ with socket.create_server(("", 7001)) as server:
     accepted, _ = server.accept()
     while accepted.recv(1 << 20):
         pass
+    accepted.sendall(b"!")
 """
 
 

@@ -58,10 +58,9 @@ def test_a_file_that_took_the_place_of_the_log_is_neither_read_nor_closed(
     kernel: tuple[Path, int], tmp_path: Path
 ) -> None:
     """A training may close all files that it does not know, and open its own."""
-    root, _ = kernel
-    before = set(os.listdir("/proc/self/fd"))
+    root, writer = kernel
     log = KernelLog.open(root)
-    (number,) = {int(file) for file in set(os.listdir("/proc/self/fd")) - before if _is_kmsg(file)}
+    (number,) = {int(file) for file in os.listdir("/proc/self/fd") if _is_kmsg(file)} - {writer}
     (tmp_path / "data").write_text("3,1,1,-;NVRM: Xid (PCI:0000:3b:00): 79\n")
     own = os.open(tmp_path / "data", os.O_RDONLY)
     os.dup2(own, number)

@@ -50,7 +50,7 @@ def test_links_with_errors_come_first_and_unused_ones_not_at_all() -> None:
     parts = hardware(source_of(analyze(timeline(recorded)))).parts
     (links,) = (part for part in parts if isinstance(part, Table) and part.caption.startswith("Links"))
     assert links.rows == (
-        ("host", "mlx5_0/1", "InfiniBand", "400 Gb/s x4", "5.0 GiB", "-", "3,120 requests to send again after a gap"),
-        ("host", "mlx5_1/1", "InfiniBand", "400 Gb/s x4", "6.0 GiB", "-", "none"),
-        ("host", "0000:1a:00.0", "PCIe of mlx5_0", "16 GT/s x8 of 32 GT/s x16", "-", "-", "none"),
+        ("host-boot", "mlx5_0/1", "InfiniBand", "400 Gb/s x4", "5.0 GiB", "-", "3,120 requests to send again after a gap"),
+        ("host-boot", "mlx5_1/1", "InfiniBand", "400 Gb/s x4", "6.0 GiB", "-", "none"),
+        ("host-boot", "0000:1a:00.0", "PCIe of mlx5_0", "16 GT/s x8 of 32 GT/s x16", "-", "-", "none"),
     )

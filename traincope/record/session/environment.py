@@ -158,8 +158,8 @@ def _gpu_uuid(cuda: Cuda) -> dict[str, str | int]:
 def _gpu_slot(cuda: Cuda) -> dict[str, str]:
     """Return the PCI address of the GPU in use, as the kernel writes it. Empty if this torch does not report it."""
     of = cuda.get_device_properties(_device_in_use(cuda) or 0)
-    parts = [getattr(of, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
-    return {} if None in parts else {"slot": "{:04x}:{:02x}:{:02x}.0".format(*parts)}
+    domain, bus, device = (getattr(of, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    return {} if None in (domain, bus, device) else {"slot": f"{domain:04x}:{bus:02x}:{device:02x}.0"}
 
 
 def _gpu_memory(cuda: Cuda) -> dict[str, str | int]:
