@@ -113,14 +113,9 @@ DEBUG_TOOL = "debugging tool"
 GROUP_DESTROYED = "process group destroyed"
 """Name of the event after the training has destroyed its default process group."""
 
-HOST_PORT = "host port"
-"""Name of the event with the state of a port of the host's network; details: `port`, `port_kind`, `card`, `slot`, `up`,
-`bits_per_second`, `width`, and `sent_bytes`, `received_bytes` and `seconds` since the recording began.
-"""
-
-HOST_SLOT = "host slot"
-"""Name of the event with the state of a card's link to the bus; details: `slot`, `card`, `holds`, `gpu`,
-`transfers` (GT/s), `width`, `max_transfers`, `max_width`.
+LINK_CHANGED = "host link changed"
+"""Name of the event of a port of the host's network, or a card's slot, whose state is another than before; details:
+`port`, `was_up`, and those fields of its state in `RankInfo.links` that change.
 """
 
 LINK_ERRORS = "host link errors"

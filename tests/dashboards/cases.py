@@ -353,6 +353,11 @@ HARDWARE = (
         description="The card with mlx5_0 in slot 0000:1a:00.0 of h has 50% of its lanes: its transfers for r are "
         "slow.",
     ),
+    Case(
+        alert="SlotNarrow",
+        series={f'traincope_slot_width_ratio{{{HOST},port="0000:1a:00.0",holds="mlx5_0"}}': "1x100"},
+        minute=6,
+    ),
 )
 
 FOUR_RANKS = {f"traincope_step_duration_seconds{{{rank(number)}}}": "30x100" for number in range(4)}

@@ -192,7 +192,14 @@ def _rank(manifest: dict[str, Any], hashed: Hash) -> dict[str, Any]:
         "host": hashed(str(manifest.get("host"))),
         "boot_id": hashed(str(manifest.get("boot_id"))),
         "coords": _axes(manifest.get("coords"), hashed),
-        "device": {name: value for name, value in _items(manifest.get("device")) if name != "uuid"},
+        "device": {
+            name: hashed(str(value)) if name == "slot" else value
+            for name, value in _items(manifest.get("device"))
+            if name != "uuid"
+        },
+        "links": {
+            hashed(name): _values(link, hashed, known=words.LINKS) for name, link in _items(manifest.get("links"))
+        },
         "cpu_limits": _values(manifest.get("cpu_limits"), hashed, known=words.CPU_LIMITS),
         "ending": manifest.get("ending"),
         "issued_collectives": {

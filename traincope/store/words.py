@@ -20,11 +20,10 @@ from traincope.events import (
     FIRST_JUMP,
     FIRST_NOT_FINITE,
     GROUP_DESTROYED,
-    HOST_PORT,
-    HOST_SLOT,
     KERNEL_LOG,
     LEARNING_RATES,
     LEFT,
+    LINK_CHANGED,
     LINK_ERRORS,
     LOADER,
     LOADER_WITHOUT_WORKERS,
@@ -75,8 +74,7 @@ EVENTS = frozenset(
         "gpu xid",
         "gpu lost",
         "gpu nvlink errors",
-        HOST_PORT,
-        HOST_SLOT,
+        LINK_CHANGED,
         LINK_ERRORS,
         KERNEL_LOG,
     }
@@ -86,10 +84,28 @@ EVENTS = frozenset(
 DETAILS = frozenset(
     {
         *("type", "handling", "link", "signal_handler", "signal", "call", "why", "reasons", "meaning", "of"),
-        *("port_kind", "counts"),
+        "counts",
     }
 )
 """Details whose text comes from the recorder too; of other details only numbers are kept."""
+
+LINK_COUNTS = (
+    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "port_xmit_discards"),
+    *("local_link_integrity_errors", "packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err"),
+    *("rx_icrc_encapsulated", "retrans_pkts", "retrans_timeout_events", "rx_errors", "tx_errors", "tx_carrier_errors"),
+    *("carrier_down_count", "retransmitted segments", "corrected errors", "uncorrected errors"),
+)
+"""Counts of errors of links, by the kernel's names."""
+
+LINKS = frozenset(
+    {
+        *("kind", "card", "up", "bits_per_second", "first_bits_per_second", "width", "sent_bytes", "received_bytes"),
+        *("errors", *LINK_COUNTS),
+        *("holds", "gpu", "transfers", "max_transfers", "max_width"),
+        *("InfiniBand", "RoCE", "Ethernet", "TCP", "GPU"),
+    }
+)
+"""Fields of a link in `rank.json`, and texts of theirs that the recorder gives."""
 
 CPU_LIMITS = frozenset({"allowed", "cores", "quota"})
 """Keys of a rank's CPU limits."""

@@ -12,6 +12,7 @@ from traincope.metrics.catalogue import (
     GPU_THROTTLED,
     GPU_XID,
     LINK_ERRORS,
+    LINK_SPEED,
     LINK_TRAFFIC,
     LINK_UP,
     MEMORY,
@@ -154,6 +155,7 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
         keys=["host", "port"],
         columns=[
             Column(name="link", expression=f"bottomk(20, max by (host, port) ({shown.series_of(LINK_UP)}))"),
+            Column(name="speed", expression=f"max by (host, port) ({shown.series_of(LINK_SPEED)})", unit="Bps"),
             Column(name="lanes", expression=f"max by (host, port) ({shown.series_of(SLOT_WIDTH)})", unit=RATIO),
         ],
         if_empty="none",

@@ -309,8 +309,8 @@ def test_a_lost_gpu_is_reported_once_and_not_queried_again(play: Play) -> None:
     ]
     lost = "(GPU is lost)"
     assert (
-        played.state
-        == f"absent: no throttling {lost}, ECC errors {lost}, row remapping {lost}, readings {lost}, XIDs {lost}"
+        played.state == f"absent: no throttling {lost}, ECC errors {lost}, row remapping {lost}, "
+        f"NVLink errors {lost}, readings {lost}, XIDs {lost}"
     )
 
 

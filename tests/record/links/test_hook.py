@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,13 @@ from traincope.record.links import hook
 
 out, root = map(pathlib.Path, sys.argv[1:])
 threads = threading.active_count()
-running.make_hooks = lambda: (hook.Links(root),)
+run_hooks = (hook.Links(root),)
+running.make_hooks = lambda: run_hooks
 with traincope.run(out) as run:
     run.step()
     assert threading.active_count() == threads
-    if list(root.glob("sys/*")):
-        while not list(out.glob("**/details.jsonl")):
+    if list(root.glob("sys/*")) and run_hooks[0]._thread is not None:
+        while not run_hooks[0]._links:
             pass
         fake.infiniband(root, **{f"{fake.PORT}/hw_counters/local_ack_timeout_err": 400})
     run.step()
@@ -81,7 +83,8 @@ with socket.create_connection((address, 7001)) as sender:
         sender.sendall(bytes(64 * 1024))
     sender.shutdown(socket.SHUT_WR)
     assert sender.recv(1) == b"!"
-print(json.dumps([details for name, details in changes.look(10**9, is_last=True) if name == what]))
+events = [details for name, details in changes.look(10**9, is_last=True) if name == "host link errors"]
+print(json.dumps({"errors": events, "links": changes.links}[what]))
 """
 RECEIVING = """
 import socket
@@ -105,8 +108,8 @@ def network() -> Iterator[tuple[MadeHost, MadeHost]]:
         yield made[0], made[1]
 
 
-def send(network: tuple[MadeHost, MadeHost], what: str) -> list[dict[str, object]]:
-    """Send 12.5 MiB from the first host to the second, and return the events of the first one's links."""
+def send(network: tuple[MadeHost, MadeHost], what: str) -> Any:
+    """Send 12.5 MiB from the first host to the second. Returns the errors of the first one's links, or their states."""
     first, second = network
     with subprocess.Popen(second.command(sys.executable, "-c", RECEIVING), stdout=subprocess.PIPE) as receiver:
         assert receiver.stdout is not None
@@ -114,27 +117,22 @@ def send(network: tuple[MadeHost, MadeHost], what: str) -> list[dict[str, object
         words = first.command(sys.executable, "-c", SENDING, second.address, what)
         sent = subprocess.run(words, check=True, capture_output=True, timeout=150)
         assert receiver.wait(60) == 0
-    events: list[dict[str, object]] = json.loads(sent.stdout)
-    return events
+    return json.loads(sent.stdout)
 
 
 def test_a_queue_that_drops_packets_makes_tcp_send_again(network: tuple[MadeHost, MadeHost]) -> None:
     limit = ("rate", "400mbit", "burst", "20k", "limit", "20k")
     network[0].run("tc", "qdisc", "replace", "dev", LINK, "root", "tbf", *limit)
-    (errors,) = send(network, "host link errors")
+    (errors,) = send(network, "errors")
     assert errors["port"] == "TCP"
-    counts, packets = errors["counts"], errors["sent_packets"]
-    assert isinstance(counts, dict)
-    assert isinstance(packets, int)
-    assert counts["retransmitted segments"] >= 20
-    assert packets > counts["retransmitted segments"]
+    assert 20 <= errors["counts"]["retransmitted segments"] < errors["sent_packets"]
 
 
 def test_a_sound_link_has_no_errors_and_counts_its_bytes(network: tuple[MadeHost, MadeHost]) -> None:
-    assert send(network, "host link errors") == []
-    ports = {port["port"]: port for port in send(network, "host port")}
+    errors = {error["port"]: error["counts"] for error in send(network, "errors")}
+    assert set(errors) <= {"TCP"}  # on a host without free cores, an answer may come too late
+    assert all(sum(counts.values()) < 20 for counts in errors.values())
+    ports = send(network, "links")
     assert set(ports) == {LINK, "TCP"}
     assert (ports[LINK]["up"], ports[LINK]["bits_per_second"]) == (True, None)
-    sent = ports[LINK]["sent_bytes"]
-    assert isinstance(sent, int)
-    assert 200 * 64 * 1024 < sent < 2 * 200 * 64 * 1024
+    assert 200 * 64 * 1024 < ports[LINK]["sent_bytes"] < 2 * 200 * 64 * 1024

@@ -1,7 +1,8 @@
 """Hook on the host's links: one rank per host reads them, in a thread of its own, every `POLL_SECONDS`.
 
-A reading may wait for the firmware of a card, and a broken card answers late: the training's thread never reads. No
-event of a reading is a sign of progress: they are of another thread. The kernel's log can mostly be read by root alone.
+A reading may wait for the firmware of a card, and a broken card answers late: the training's thread never reads. It
+writes the states of the links to `rank.json`, so a healthy run has no event of them. Errors and changes are written at
+once by the other thread, also while the training stands still. The kernel's log can mostly be read by root alone.
 """
 
 import os
@@ -10,8 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic_ns
+from typing import Any
 
-from traincope.events import KERNEL_LOG
+from traincope.events import KERNEL_LOG, LINK_CHANGED
 from traincope.record.instrumentation.guard import guard
 from traincope.record.instrumentation.own_threads import OwnThread
 from traincope.record.links.changes import LinkChanges
@@ -41,6 +43,9 @@ class Links:
         self._thread: OwnThread | None = None
         self._abandoned = False
         self._counts: Counter[str] = Counter()
+        self._is_new = False
+        """True if the links have changed since `rank.json` was written."""
+        self._links: dict[str, dict[str, Any]] = {}
 
     def install(self, recorder: Recorder) -> None:
         """Raises RuntimeError if no thread can be started."""
@@ -51,6 +56,7 @@ class Links:
         self._stopped.clear()
         self._thread = OwnThread(self._run)
         self._thread.start()
+        recorder.now_and_then(self._write_links)
 
     def remove(self) -> None:
         """Stop after a last look: what it shows may be what ended the training."""
@@ -58,6 +64,8 @@ class Links:
             self._stopped.set()
             self._thread.join(JOIN_SECONDS)
             self._abandoned, self._thread = True, None
+            self._recorder.remove_listener(self._write_links)
+            self._recorder.links = self._links
 
     def _run(self) -> None:
         """Each look passes a guard of its own, so that its cost counts in the step in which it runs."""
@@ -79,10 +87,20 @@ class Links:
 
     def _look(self, changes: LinkChanges, log: KernelLog, is_last: bool) -> bool:
         for name, details in changes.look(monotonic_ns(), is_last=is_last):
+            self._is_new |= name == LINK_CHANGED
             self._write(name, details)
+        self._is_new |= not self._links
+        self._links = changes.links
         for kind, text in log.errors():
             self._write(KERNEL_LOG, {"of": kind.value, "kernel_message": text})
         return True
+
+    def _write_links(self) -> None:
+        """Write the first state of the links, and each change. Only the training's thread rewrites `rank.json`."""
+        if self._is_new and self._links:
+            self._is_new = False
+            self._recorder.links = self._links
+            self._recorder.write_metadata()
 
     def _write(self, name: str, details: dict[str, object]) -> None:
         self._counts[name] += 1

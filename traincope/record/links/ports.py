@@ -45,7 +45,7 @@ routing makes it grow on sound networks. So are marks of congestion (`port_xmit_
 """
 ETHERNET_ERRORS = ("rx_errors", "tx_errors", "tx_carrier_errors")
 """`rx_errors` contains wrong checksums. `rx_dropped` is left out: it also counts frames of protocols not in use."""
-CARRIER_LOSSES = "carrier_down_count"
+CARRIER_LOSSES, LINK_DOWNED = "carrier_down_count", "link_downed"
 
 RATE = re.compile(r"([\d.]+) Gb/sec(?: \((\d+)X)?")
 SPEED = re.compile(r"[\d.]+")
@@ -86,6 +86,7 @@ class Port:
     sent_bytes: int | None = None
     received_bytes: int | None = None
     sent_packets: int | None = None
+    """Packets, or TCP's segments, also those sent again."""
     errors: Mapping[str, int] = field(default_factory=dict)
     """The kernel's name of a count -> the count. Missing counts are left out."""
 
@@ -165,7 +166,8 @@ def _tcp(root: Path) -> Iterator[Port]:
         sent, again = counts.get("OutSegs", ""), counts.get("RetransSegs", "")
         if sent.isdecimal() and again.isdecimal():
             errors = {RETRANSMITTED: int(again)}
-            yield Port(name=PortKind.TCP, kind=PortKind.TCP, sent_packets=int(sent), errors=errors)
+            total = int(sent) + int(again)  # Linux counts only what is sent for the first time as `OutSegs`
+            yield Port(name=PortKind.TCP, kind=PortKind.TCP, sent_packets=total, errors=errors)
 
 
 def find_slots(root: Path = ROOT) -> tuple[tuple[Path, str], ...]:

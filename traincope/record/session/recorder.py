@@ -106,6 +106,8 @@ class Recorder:
         self.mesh: dict[str, int] = {}
         self.coords: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.links: dict[str, dict[str, Any]] = {}
+        """Links of the host; empty on ranks that do not read them. See `RankInfo.links`."""
         self.cpu_limits: dict[str, Any] = {}
         """Limits of the training thread; empty while unknown. See `RankInfo.cpu_limits`."""
         self.level: int | None = None
@@ -429,6 +431,7 @@ class Recorder:
                 "process": None if process is None else process.as_json(),
                 "device": devices(),
                 "cpu_limits": self.cpu_limits,
+                "links": self.links,
                 "started_wall_ns": self._started_wall_ns,
                 "level": self.level,
                 "budget": self.budget,

@@ -111,6 +111,13 @@ class RankInfo:
     cpu_limits: dict[str, Any] = field(default_factory=dict)
     """`allowed`: numbers of the cores that the training thread may run on; `cores`: number of the host's; `quota`: most
     cores of CPU time that its cgroup gets, None without a limit. Empty: unknown."""
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Name of each link of the host -> its state, from the rank that reads them. A port of the network has `kind` (a
+    `PortKind`), `card` (vendor and device), `up`, `bits_per_second` (the lowest while it was up, and the first one as
+    `first_bits_per_second`), `width` (lanes), and the bytes of the run, `sent_bytes` and `received_bytes`. The slot of
+    a card has `holds`, `card`, `gpu`, its lowest speed `transfers` (GT/s; of a GPU the highest) and `width`, and those
+    that it can have, `max_transfers` and `max_width`. Both have `errors`, the kernel's name of a count -> its growth.
+    None: unknown."""
     issued_collectives: dict[str, int] = field(default_factory=dict)
     """torch's name of a group -> its count of collectives on it, at the end of the run; empty before."""
     signals: dict[str, str] = field(default_factory=dict)
@@ -203,6 +210,7 @@ def parse_rank_info(raw: Mapping[str, Any], *, path: Path, signals: Mapping[str,
             budget=float(raw["budget"]) if type(raw.get("budget")) in (int, float) else None,
             device=dict(raw.get("device", {})),
             cpu_limits=dict(raw.get("cpu_limits") or {}),
+            links=dict(raw.get("links") or {}),
             issued_collectives={str(k): int(v) for k, v in raw.get("issued_collectives", {}).items()},
             signals=dict(signals),
         )

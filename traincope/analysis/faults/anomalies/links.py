@@ -6,18 +6,18 @@ what the link had before: a port may have a lower speed by design.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, TypeVar
 
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.faults.faults import Fault, FaultKind
-from traincope.events import HOST_PORT, HOST_SLOT, KERNEL_LOG, LINK_ERRORS, NO_STEP
+from traincope.events import KERNEL_LOG, LINK_CHANGED, LINK_ERRORS, NO_STEP
 from traincope.store.segments.segments import recorder_events
 from traincope.timeline import RankTimeline, Timeline
 from traincope.units import duration
 
-LINK_EVENTS = frozenset({HOST_PORT, HOST_SLOT, LINK_ERRORS, KERNEL_LOG})
+LINK_EVENTS = frozenset({LINK_CHANGED, LINK_ERRORS, KERNEL_LOG})
 """Events that are read here."""
 FEW = 100
 """Errors of one kind below which nothing is said: sound links have some. Ours."""
@@ -29,6 +29,8 @@ MIN_PEERS = 2
 """Fewest other hosts with which a link is compared."""
 MIN_STEPS, LONGER = 5, 1.2
 """Fewest steps, with errors and without, and the ratio of their times from which it is mentioned."""
+MUCH_SLOWER = 0.1
+"""Rate of errors relative to the highest one below which steps count as those without."""
 
 LOST = frozenset({"link_downed", "carrier_down_count"})
 SURE = frozenset({"uncorrected errors"})
@@ -69,6 +71,10 @@ class Growth:
     sent_packets: int | None
     """Packets, or TCP's segments, sent meanwhile; None if they are unknown."""
 
+    @property
+    def per_second(self) -> float:
+        return sum(self.counts.values()) * 1e9 / max(self.at_ns - self.since_ns, 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLink:
@@ -83,7 +89,7 @@ class HostLink:
     """`InfiniBand`, `RoCE`, `Ethernet`, `TCP`, or what the slot holds; empty if its state is not in the records."""
     card: str = ""
     is_up: bool | None = None
-    """At the last reading that changed."""
+    """At the last reading."""
     went_down_ns: int | None = None
     """First reading at which it was down, of a port that was up."""
     bits_per_second: int | None = None
@@ -100,21 +106,23 @@ class HostLink:
     is_used: bool = False
     """True for the slot of a GPU that a rank uses. One without work lowers its speed."""
     sent_bytes: int | None = None
-    """Bytes until the last event of its state, mostly the end of the recording."""
+    """Bytes until `rank.json` was last written: those of the run, after a clean end."""
     received_bytes: int | None = None
     slowed_ns: int | None = None
-    """First reading with less than at first."""
-    read_ns: int = 0
-    """First reading."""
+    """First reading with less than at first, or than it can have."""
+    known_errors: Mapping[str, int] = field(default_factory=dict)
+    """Those in `rank.json`."""
     growths: tuple[Growth, ...] = ()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Errors of the whole run by the kernel's names."""
+        """Errors of the whole run by the kernel's names. Those of `rank.json` lack the last ones of a killed run, and
+        events a few.
+        """
         total: Counter[str] = Counter()
         for growth in self.growths:
             total.update(growth.counts)
-        return total
+        return total | Counter(self.known_errors)
 
     @property
     def is_slot(self) -> bool:
@@ -125,7 +133,7 @@ class HostLink:
         """Return `port mlx5_0/1 of host a`."""
         if self.is_slot:
             return f"the PCIe slot {self.name} ({self.of}) of host {self.host}"
-        return f"TCP on host {self.host}" if self.name == TCP else f"port {self.name} of host {self.host}"
+        return f"TCP on host {self.host}" if TCP in (self.name, self.of) else f"port {self.name} of host {self.host}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,26 +146,48 @@ class _Event:
 
 def host_links(timeline: Timeline) -> tuple[HostLink, ...]:
     """Links of all hosts whose first rank read them, by host and name."""
-    details = {rank.rank: rank.details for rank in timeline.run.ranks}
     hosts: dict[str, list[int]] = defaultdict(list)
     users = {}
     for each in timeline.run.ranks:
         hosts[each.info.host.name].append(each.rank)
         users[each.info.host.name, each.info.device.get("slot")] = each.rank
-    host_of = {rank: host for host, ranks in hosts.items() for rank in ranks}
+    timelines = {rank.rank: rank for rank in timeline.ranks}
     found: dict[tuple[str, str], HostLink] = {}
-    for rank in sorted(timeline.ranks, key=lambda rank: rank.rank):
-        host, own = host_of[rank.rank], dict[str, HostLink]()
-        for event in _events(rank, details[rank.rank]):
-            name = str(event.details.get("port" if event.name != HOST_SLOT else "slot", ""))
-            if event.name != KERNEL_LOG and name:
-                user = users.get((host, name))
-                ranks = tuple(sorted(hosts[host])) if user is None else (user,)
-                new = HostLink(host=host, ranks=ranks, name=name, of="", is_used=user is not None, read_ns=event.at_ns)
-                own[name] = _with(own.get(name, new), event)
-        for name, link in own.items():
+    for records in sorted(timeline.run.ranks, key=lambda each: each.rank):
+        host, rank = records.info.host.name, timelines.get(records.rank)
+        events = [] if rank is None else [each for each in _events(rank, records.details) if each.name != KERNEL_LOG]
+        names = dict.fromkeys([*records.info.links, *(str(each.details.get("port", "")) for each in events)])
+        for name in filter(None, names):
+            user = users.get((host, name))
+            ranks = tuple(sorted(hosts[host])) if user is None else (user,)
+            link = _read(records.info.links.get(name, {}), host=host, name=name, ranks=ranks, is_used=user is not None)
+            for event in events:
+                link = _with(link, event) if event.details.get("port") == name else link
             found.setdefault((host, name), link)
     return tuple(found[key] for key in sorted(found))
+
+
+def _read(state: Mapping[str, Any], *, host: str, name: str, ranks: tuple[int, ...], is_used: bool) -> HostLink:
+    """Return the link by its state in `rank.json`."""
+    return HostLink(
+        host=host,
+        ranks=ranks,
+        name=name,
+        of=str(state.get("kind") or state.get("holds") or ""),
+        card=str(state.get("card") or ""),
+        is_up=state.get("up"),
+        bits_per_second=state.get("bits_per_second"),
+        first_bits_per_second=state.get("first_bits_per_second"),
+        is_gpu=state.get("gpu") is True,
+        is_used=is_used,
+        transfers=state.get("transfers"),
+        width=state.get("width"),
+        max_transfers=state.get("max_transfers"),
+        max_width=state.get("max_width"),
+        sent_bytes=state.get("sent_bytes"),
+        received_bytes=state.get("received_bytes"),
+        known_errors=state.get("errors") or {},
+    )
 
 
 def _events(rank: RankTimeline, details_by_group: Mapping[int, Mapping[str, Any]]) -> list[_Event]:
@@ -184,38 +214,25 @@ def _with(link: HostLink, event: _Event) -> HostLink:
             sent_packets=details.get("sent_packets"),
         )
         return replace(link, growths=(*link.growths, growth))
-    width, link_speed, transfers = (details.get(key) for key in ("width", "bits_per_second", "transfers"))
-    is_slower = (link.width is not None and width is not None and width < link.width) or (
-        link.bits_per_second is not None and link_speed is not None and link_speed < link.bits_per_second
-    )
-    slowed_ns = event.at_ns if link.slowed_ns is None and is_slower else link.slowed_ns
-    if event.name == HOST_SLOT:
-        return replace(
-            link,
-            of=str(details.get("holds", "")),
-            card=str(details.get("card", "")),
-            is_gpu=details.get("gpu") is True,
-            transfers=transfers if details.get("gpu") is True else _lower(link.transfers, transfers),
-            width=_lower(link.width, width),
-            max_transfers=details.get("max_transfers"),
-            max_width=details.get("max_width"),
-            slowed_ns=slowed_ns,
-        )
-    is_up = details.get("up")
-    went_down = link.is_up is True and is_up is False and link.went_down_ns is None
+    is_up = details.get("up", True)
+    speed, width = (details.get(key) if is_up else None for key in ("bits_per_second", "width"))
+    is_slower = _below(speed, link.first_bits_per_second) or _below(width, link.max_width or link.width)
+    is_slower |= _below(details.get("transfers"), link.max_transfers)
     return replace(
         link,
-        of=str(details.get("port_kind", "")),
-        card=str(details.get("card", "")),
-        is_up=is_up,
-        went_down_ns=event.at_ns if went_down else link.went_down_ns,
-        bits_per_second=_lower(link.bits_per_second, link_speed if is_up else None),
-        first_bits_per_second=link.first_bits_per_second or (link_speed if is_up else None),
-        width=_lower(link.width, width if is_up else None),
-        sent_bytes=details.get("sent_bytes"),
-        received_bytes=details.get("received_bytes"),
-        slowed_ns=slowed_ns if is_up else link.slowed_ns,
+        is_up=details.get("up"),
+        went_down_ns=event.at_ns
+        if details.get("was_up") and not is_up and not link.went_down_ns
+        else link.went_down_ns,
+        bits_per_second=_lower(link.bits_per_second, speed),
+        width=_lower(link.width, width),
+        transfers=link.transfers if link.is_gpu else _lower(link.transfers, details.get("transfers")),
+        slowed_ns=event.at_ns if is_slower and link.slowed_ns is None else link.slowed_ns,
     )
+
+
+def _below(now: float | None, before: float | None) -> bool:
+    return now is not None and before is not None and now < before
 
 
 def _lower(known: Number | None, now: Number | None) -> Number | None:
@@ -230,7 +247,7 @@ def link_faults(timeline: Timeline) -> Iterator[Fault]:
     for link in links:
         yield from _errors(link, timeline, hours=hours)
         yield from _lost(link)
-        yield from _slow(link, links)
+        yield from _slow(link, links, first_ns=first_ns)
     yield from _logged(timeline)
 
 
@@ -250,9 +267,9 @@ def many_errors(link: HostLink, *, hours: float) -> Mapping[str, int]:
 
 def _errors(link: HostLink, timeline: Timeline, *, hours: float) -> Iterator[Fault]:
     errors = many_errors(link, hours=hours)
-    if not errors:
-        return
     growths = [growth for growth in link.growths if errors.keys() & growth.counts.keys()]
+    if not growths:
+        return
     first, last = growths[0], growths[-1]
     sent = [growth.sent_packets for growth in growths]
     total = None if None in sent else sum(number or 0 for number in sent)
@@ -261,17 +278,16 @@ def _errors(link: HostLink, timeline: Timeline, *, hours: float) -> Iterator[Fau
         + (f" ({100 * count / total:.1f} % of those sent)" if name in BY_SHARE and total else "")
         for name, count in sorted(errors.items(), key=lambda pair: -pair[1])
     )
-    lasted_ns = last.at_ns - first.since_ns
-    counted_by = f"counted by the kernel ({', '.join(sorted(errors))}) within {duration(lasted_ns)}"
+    within = duration(last.at_ns - first.since_ns)
+    counted_by = f"counted by the kernel ({', '.join(sorted(errors))}) within {within}"
     yield Fault(
         kind=FaultKind.LINK_ERRORS,
-        at_ns=first.since_ns,
+        at_ns=first.at_ns,
         ranks=link.ranks,
         step=None if first.step == NO_STEP else first.step,
         what=f"{link.title}: {counts}",
         evidence="; ".join(filter(None, (counted_by, _steps_meanwhile(growths, timeline, link.ranks)))),
         confidence=HIGH,
-        lasted_ns=lasted_ns,
     )
 
 
@@ -282,7 +298,11 @@ def counted(name: str, number: int) -> str:
 
 
 def _steps_meanwhile(growths: Sequence[Growth], timeline: Timeline, ranks: Sequence[int]) -> str:
-    """Compare the steps in which the errors grew with the others of the first rank."""
+    """Compare the steps in which the errors grew with the others of the first rank. Where they grew much slower than at
+    most, the steps count as others.
+    """
+    most = max(growth.per_second for growth in growths)
+    growths = [growth for growth in growths if growth.per_second >= MUCH_SLOWER * most]
     steps = next((rank.steps for rank in timeline.ranks if rank.rank in ranks), ())
     inside: list[int] = []
     outside: list[int] = []
@@ -299,7 +319,7 @@ def _steps_meanwhile(growths: Sequence[Growth], timeline: Timeline, ranks: Seque
 
 def _lost(link: HostLink) -> Iterator[Fault]:
     growths = [growth for growth in link.growths if growth.counts.keys() & LOST]
-    times = sum(count for name, count in link.counts.items() if name in LOST)
+    times = sum(count for growth in growths for name, count in growth.counts.items() if name in LOST)
     if not times and link.went_down_ns is None:
         return
     at_ns = growths[0].since_ns if growths else link.went_down_ns or 0
@@ -317,12 +337,12 @@ def _lost(link: HostLink) -> Iterator[Fault]:
     )
 
 
-def _slow(link: HostLink, links: Sequence[HostLink]) -> Iterator[Fault]:
+def _slow(link: HostLink, links: Sequence[HostLink], *, first_ns: int) -> Iterator[Fault]:
     """Return less speed than at first, or than the same link has on most hosts, or a slot below what it can do."""
     peers = [other for other in links if other.host != link.host and _is_same(other, link)]
     own, usual = _speed(link), _usual([_speed(other) for other in peers])
     before = link.first_bits_per_second
-    what, confidence, at_ns = "", HIGH, link.read_ns
+    what, confidence, at_ns = "", HIGH, first_ns
     if link.is_slot:
         if link.is_gpu and not link.is_used:
             return
