@@ -149,8 +149,8 @@ def _panels(scopes: Scopes) -> Iterator[Panel]:
     yield listing(
         "Ports and narrow slots",
         text=(
-            "The 20 ports that are down first: 0 is a port that had a link and lost it. Lanes: cards on the PCIe bus that "
-            "had fewer lanes than they and the port above can have. Reseat cable or card, and restart the host."
+            "20 ports, those without a link first: 0 is a port that had a link and lost it. Lanes: cards on the PCIe "
+            "bus that had fewer lanes than they and the port above can have. Reseat cable or card, restart the host."
         ),
         keys=["host", "port"],
         columns=[
