@@ -83,7 +83,7 @@ KEYS: dict[type, str] = {
     Chain: "operators phase count kernels=num_kernels total_ns saved_bytes=saving.num_bytes saved_ns=saving.ns reason",
     Unfused: "count kernels=num_kernels total_ns in_steps_ns steps_ns rated_ns saved_bytes=saving.num_bytes"
     " saved_ns=saving.ns chains",
-    Hang: "kind state cannot_go_on culprits suspects host common_place victims group axis collective step call_site"
+    Hang: "kind state cannot_go_on culprits suspects host victims group axis collective step call_site"
     " stack doing since=since_ns lasted_ns detected_after_seconds confidence evidence",
     OutOfMemory: "rank step phase by_kernel request_bytes limit_bytes free_bytes split use grown_bytes"
     " remedy=remedy.text saved_bytes=remedy.saved_bytes",
