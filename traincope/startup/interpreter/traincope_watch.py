@@ -277,7 +277,7 @@ def _watch_process_groups(module: "ModuleType") -> None:
             _note("joins", f"{os.getpid()} {_this_host()}")
         try:
             result = original(*args, **kwargs)
-        except Exception as error:
+        except (RuntimeError, ValueError) as error:  # torch's own are of these types
             _training.joins(error)
             raise
         _training.joins(None)
