@@ -29,6 +29,7 @@
   function look(begin, end) {
     const parameters = address();
     ["from", "to", "at", "step"].forEach((name) => parameters.delete(name));
+    asked = { drawn: String(shown()), range: begin === null ? null : [begin, end] };
     if (begin !== null) {
       parameters.set("from", String(Math.floor(begin)));
       parameters.set("to", String(Math.max(Math.ceil(end), Math.floor(begin) + 1)));
@@ -53,9 +54,20 @@
     return document.querySelector("#timeline .js-plotly-plot");
   }
 
-  function range() {
+  function shown() {
     const drawn = picture();
     return drawn && drawn._fullLayout ? drawn._fullLayout.xaxis.range.map(Number) : null;
+  }
+
+  let asked = null; // The range that was asked for, and the one that was drawn then.
+
+  window.addEventListener("popstate", () => (asked = null));
+
+  // The next key starts from what the last one asked for, also if that is not drawn yet.
+
+  function range() {
+    const drawn = shown();
+    return drawn && asked && asked.range && String(drawn) === asked.drawn ? asked.range : drawn;
   }
 
   function settle(action) {
