@@ -80,7 +80,6 @@ class Links:
             if look(changes, log, is_last) is None:
                 break
             self._stopped.wait(POLL_SECONDS)
-        guard(log.close)()
 
     def _open(self) -> tuple[LinkChanges, KernelLog]:
         return LinkChanges(self._root), KernelLog.open(self._root)

@@ -1,20 +1,28 @@
-"""New lines of the kernel's log that name an error of the host. Without permission to read the log there are none."""
+"""New lines of the kernel's log that name an error of the host. Without permission to read the log there are none.
 
-import os
+`syslog(2)` needs no file: one of /dev/kmsg would stay open for the whole run, also in the training's forked processes.
+"""
+
+import ctypes
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from traincope.events import KernelError
 from traincope.record.process.host_limits import ROOT
 
-RECORD_BYTES = 8192
-"""Most bytes of one record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg)."""
-MAX_RECORDS = 200
-"""Most records of one look. A flood of lines is left to the next looks."""
+READ_ALL = 3
+"""SYSLOG_ACTION_READ_ALL: the log's last bytes, in whole lines. It removes none."""
+READ_BYTES = 1 << 16
+"""Bytes of one look. What is older is lost."""
+TAIL_CHARACTERS = 2048
+"""Characters at the end of a look after which the next one goes on."""
+MAX_LINES = 200
+"""Most lines of one look that are searched for errors, the latest."""
 MAX_CHARACTERS = 200
 
+PREFIX = re.compile(r"<\d+>(?:\[ *(?P<seconds>\d+\.\d+)\](?:\[ *[TC]\d+\])? ?)?")
+"""Before each line: its priority, and its time and caller if the kernel is set to print them."""
 PATTERNS = (
     (KernelError.XID, re.compile(r"NVRM: Xid")),
     (KernelError.OUT_OF_MEMORY, re.compile(r"[Oo]ut of memory: Killed process")),
@@ -33,69 +41,62 @@ PATTERNS = (
 """Errors that were corrected are not among them: `Machine check events logged` mostly speaks of such."""
 
 
+Read = Callable[[], str | None]
+"""Function that returns the end of the log, whole lines; None if it may not be read."""
+
+
 class KernelLog:
     """The log from now on."""
 
-    def __init__(self, file: int | None) -> None:
-        self._file = file
-        self._identity = None if file is None else _identity(file)
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._seen = read()
 
     @classmethod
     def open(cls, root: Path = ROOT) -> "KernelLog":
-        """Open the log at its end. Without permission, the log has no lines."""
-        try:
-            file = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return cls(None)
-        with suppress(OSError):  # a pipe has no past
-            os.lseek(file, 0, os.SEEK_END)
-        return cls(file)
-
-    @property
-    def is_open(self) -> bool:
-        return self._file is not None
+        return cls(lambda: read_log() if may_ask(root) else None)
 
     def errors(self) -> Iterator[tuple[KernelError, str]]:
         """Yield each new line that names an error, and its kind."""
-        for record in self._records():
-            # priority,sequence,microseconds,flags;text, then lines of further values
-            text = record.partition(";")[2].partition("\n")[0]
+        for line in self._new_lines()[-MAX_LINES:]:
+            text = PREFIX.sub("", line, count=1)
             kind = next((kind for kind, pattern in PATTERNS if pattern.search(text)), None)
             if kind is not None:
                 yield kind, text[:MAX_CHARACTERS]
 
-    def close(self) -> None:
-        file = self._checked()
-        self._file = None
-        if file is not None:
-            os.close(file)
-
-    def _checked(self) -> int | None:
-        """Return the file, unless the training has closed it: its number may then be that of another file."""
-        if self._file is not None and _identity(self._file) != self._identity:
-            self._file = None
-        return self._file
-
-    def _records(self) -> Iterator[str]:
-        for _ in range(MAX_RECORDS):
-            file = self._checked()
-            if file is None:
-                return
-            try:
-                record = os.read(file, RECORD_BYTES)
-            except BrokenPipeError:  # records were overwritten before they were read: the next one follows
-                continue
-            except OSError:
-                return
-            if not record:
-                return
-            yield record.decode(errors="replace")
+    def _new_lines(self) -> list[str]:
+        before, now = self._seen, self._read()
+        if now is None:
+            return []
+        self._seen = now
+        if before is None:
+            return []
+        tail = before[-TAIL_CHARACTERS:]
+        at = now.rfind(tail) if tail else 0
+        if at >= 0:
+            return now[at + len(tail) :].splitlines()
+        # Somebody cleared the log, or there were too many lines: those with a later time are new.
+        last = max(map(_seconds, before.splitlines()), default=0.0)
+        return [line for line in now.splitlines() if _seconds(line) > last > 0]
 
 
-def _identity(file: int) -> tuple[int, int] | None:
-    """Return what tells one open file from another; None for a number that is not in use."""
+def may_ask(root: Path) -> bool:
+    """Return whether no filter of system calls guards this thread: one may end the process that asks."""
     try:
-        status = os.fstat(file)
+        status = (root / "proc/thread-self/status").read_text()
     except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return False
+    return all(line.split()[1:] == ["0"] for line in status.splitlines() if line.startswith("Seccomp:"))
+
+
+def read_log() -> str | None:
+    """Return the end of the kernel's log; None without permission."""
+    buffer = ctypes.create_string_buffer(READ_BYTES)
+    length = ctypes.CDLL(None).klogctl(READ_ALL, buffer, READ_BYTES)
+    return None if length < 0 else buffer.raw[:length].decode(errors="replace")
+
+
+def _seconds(line: str) -> float:
+    """Return the time of a line since the host's start; 0 if it has none."""
+    found = PREFIX.match(line)
+    return 0.0 if found is None else float(found["seconds"] or 0)
