@@ -29,13 +29,13 @@ def outcomes(grafana: Grafana, **options: object) -> Counter[str]:
 
 
 def test_a_first_push_creates_all_and_a_second_push_writes_nothing(fake: FakeGrafana, grafana: Grafana) -> None:
-    assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"created": 38}
+    assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"created": 41}
     assert fake.folders == {"traincope": "traincope", "traincope-runbook": "traincope runbooks"}
-    assert Counter(fake.placed.values()) == {"traincope": 8, "traincope-runbook": 27}
+    assert Counter(fake.placed.values()) == {"traincope": 8, "traincope-runbook": 30}
     assert fake.placed["traincope-overview"] == "traincope"
     assert fake.datasources["traincope-prometheus"]["url"] == "http://127.0.0.1:9090"
     fake.writes.clear()
-    assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"unchanged": 38}
+    assert outcomes(grafana, prometheus="http://127.0.0.1:9090") == {"unchanged": 41}
     assert fake.writes == []
 
 
@@ -44,14 +44,14 @@ def test_only_changed_dashboards_are_updated(fake: FakeGrafana, grafana: Grafana
     viewer = Look(viewer="https://view.example")
     # The eight dashboards contain the viewer's address, and so does the data source, for its exemplars.
     changed = outcomes(grafana, look=viewer, prometheus="http://127.0.0.1:9090")
-    assert changed == {"unchanged": 2 + 27, "updated": 8 + 1}
+    assert changed == {"unchanged": 2 + 30, "updated": 8 + 1}
     (link,) = fake.datasources["traincope-prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
     assert link["url"] == "https://view.example/timeline?step=${__value.raw}"
     assert fake.dashboards["traincope-overview"]["version"] == 2
 
 
 def test_without_a_prometheus_no_data_source_is_changed(fake: FakeGrafana, grafana: Grafana) -> None:
-    assert outcomes(grafana) == {"created": 37}
+    assert outcomes(grafana) == {"created": 40}
     assert fake.datasources == {}
 
 
@@ -61,14 +61,14 @@ def test_an_edit_in_grafana_is_overwritten_only_on_request(fake: FakeGrafana, gr
     with pytest.raises(ServerError, match=r"MFU ledger was edited in Grafana by admin \(version 2\)"):
         outcomes(grafana)
     assert fake.dashboards["traincope-ledger"]["title"] == "My ledger"
-    assert outcomes(grafana, overwrite=True) == {"unchanged": 36, "updated": 1}
+    assert outcomes(grafana, overwrite=True) == {"unchanged": 39, "updated": 1}
     assert fake.dashboards["traincope-ledger"]["title"] == "traincope / MFU ledger"
 
 
 def test_a_moved_dashboard_returns_to_its_folder(fake: FakeGrafana, grafana: Grafana) -> None:
     outcomes(grafana)
     fake.placed["traincope-ledger"] = "elsewhere"
-    assert outcomes(grafana) == {"unchanged": 36, "updated": 1}
+    assert outcomes(grafana) == {"unchanged": 39, "updated": 1}
     assert fake.placed["traincope-ledger"] == "traincope"
 
 

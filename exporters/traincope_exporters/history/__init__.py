@@ -40,8 +40,9 @@ MAKERS: Mapping[str, Maker] = {
 }
 """Metric name -> function that makes its series."""
 
-LIVE_ONLY = ("gpu.", "agent.", "data.age")
-"""Name prefixes of metrics that exist only while a job runs. No event holds them."""
+LIVE_ONLY = ("gpu.", "link.", "slot.", "agent.", "data.age")
+"""Name prefixes of metrics that exist only while a job runs. No event holds their values over time: `rank.json` has one
+state of each link, and events have many errors alone."""
 
 
 def history(analysis: Analysis) -> Iterator[Series]:

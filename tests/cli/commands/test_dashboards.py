@@ -38,7 +38,7 @@ def test_push_prints_the_outcome_of_each_dashboard(
         assert "  created  dashboard traincope / Overview" in lines
         assert lines[-1] == f"{url}/d/traincope-overview"
         _, again, _ = run(["push", "--url", url], capsys)
-        assert again.count("unchanged") == 37
+        assert again.count("unchanged") == 40
 
 
 @pytest.mark.parametrize(

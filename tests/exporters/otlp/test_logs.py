@@ -65,6 +65,7 @@ def test_the_severity_follows_the_kind_of_fault() -> None:
             "hang",
             "mismatch",
             "lost_host",
+            "kernel_error",
             "interruption",
         ),
         *("data_fed_again", "data_skipped", "corrupted_state", "replicas_differ"),

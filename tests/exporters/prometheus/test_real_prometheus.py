@@ -140,10 +140,10 @@ NOT_IN_IT = {
     metric.prometheus
     for metric in catalogue.CATALOGUE
     if metric.name.startswith(("gpu.", "bubble", "faults", "module.", "pipeline.", "ambiguous.", "run_ahead"))
-    or metric.name in ("job.interruptions", "job.badput")
+    or metric.name in ("job.interruptions", "job.badput", "link.errors", "link.speed", "slot.width")
 } | foreign.LABELS.keys()
-"""Metrics that a training of two CPU processes at level 1 without pipeline, faults, restarts and other hosts lacks, and
-those of other exporters.
+"""Metrics that a training of two CPU processes at level 1 without pipeline, faults, restarts and other hosts lacks,
+those of links without errors, ports that tell no speed and slots with all lanes, and those of other exporters.
 """
 
 
