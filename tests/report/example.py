@@ -419,6 +419,7 @@ def document() -> schema.Document:
             "money": None,
             "reason": "a part of a run has no energy",
         },
+        "rollouts": None,
         "comm": [
             {
                 "axis": "pp",

@@ -12,7 +12,8 @@ from traincope.report.schema import Document
 from traincope.timeline import OpenRecord
 
 TOP_LEVEL = [
-    *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "energy", "comm", "bubble", "stragglers"),
+    *("schema_version", "run", "verdict", "ledger", "causes", "utilization", "energy"),
+    *("rollouts", "comm", "bubble", "stragglers"),
     *("slowdown", "host_shortages", "faults", "hangs"),
     *(
         "goodput",
@@ -54,7 +55,7 @@ def test_a_run_without_steps_has_every_key_and_null_where_steps_are_needed() -> 
     empty = to_document(without_steps())
     assert list(empty) == TOP_LEVEL
     assert [key for key in TOP_LEVEL if empty[key] is None] == [  # type: ignore[literal-required]
-        *("ledger", "comm", "bubble", "stragglers", "slowdown"),
+        *("ledger", "rollouts", "comm", "bubble", "stragglers", "slowdown"),
         *("goodput", "reliability", "background_saves", "memory", "memory_split", "grown_tensors", "out_of_memory"),
         *("memory_snapshots", "kernels", "critical_path", "data_order", "state_checks", "gpu_partition"),
     ]

@@ -85,8 +85,8 @@ def test_the_verdict_comes_first_and_sections_keep_their_order() -> None:
     names = [section.name for section in sections(source_of(analysis())).values()]
     assert names == [
         *("verdict", "ledger", "utilization", "communication", "critical-path", "pipeline", "ranks", "sampled-stacks"),
-        *("clocks", "slowdown", "hangs", "faults", "memory", "hardware", "energy", "kernels", "experts", "logged"),
-        *("goodput", "reliability", "recording", "explained"),
+        *("clocks", "slowdown", "hangs", "faults", "memory", "hardware", "energy", "kernels", "experts"),
+        *("rollouts", "logged", "goodput", "reliability", "recording", "explained"),
     ]
 
 
@@ -182,6 +182,7 @@ def test_every_section_without_evidence_says_what_is_missing() -> None:
         "energy": "The energy is unknown: a part of a run has no energy.",
         "kernels": "No kernel traces. Record steps at level 3, or import traces with `traincope import`.",
         "experts": "The training logged no expert load.",
+        "rollouts": "The training records no rollouts: call traincope.rollout(lengths) after each batch.",
         "logged": "No values were logged. Call `run.log(loss=...)` in each step.",
         "goodput": "Unknown: no attempt reached a step, or imported traces show a part of the job only.",
         "reliability": "Interruptions are unknown: no attempt reached a step, or imported traces show a part of the job"
