@@ -5,6 +5,7 @@ from dataclasses import replace
 from tests.timeline.build import Row, collective, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.stalls import AmbiguousWait
+from traincope.analysis.communication.workflow import workflow
 from traincope.events import Phase
 from traincope.timeline import Timeline, join_groups, with_joined
 from traincope.topology import Group
@@ -88,6 +89,21 @@ def test_each_rank_is_paired_with_the_same_rank_of_the_other_job() -> None:
         [(0, 0), (1, 0)],
         [(0, 1), (1, 1)],
     ]
+
+
+def test_a_job_that_begins_late_is_not_the_late_one() -> None:
+    """The first job begins late: the second waits 950 for it in its first step. Then the first waits 30 in each."""
+    begin = replace(collective(60, 100, num_bytes=1_000), window=0)
+    waits = replace(begin, start_ns=-890)
+    jobs = []
+    for member, work_ns, first in ((0, 60, begin), (1, 90, waits)):
+        own = [step(0, first.start_ns, 100), first, stall(first, first.start_ns, 100), *rows(work_ns, first=1)]
+        jobs.append(timeline(rank(0, *own, groups=[group_of(member)])))
+    joined = join_groups(jobs)
+    early, late = workflow([analyze(each) for each in with_joined(jobs, joined)], joined).exchanges
+    assert early.num_collectives == late.num_collectives == STEPS + 1
+    assert (early.awaited_ns, late.awaited_ns) == (0, 30 * STEPS)
+    assert (early.awaited_ratio, late.awaited_ratio) == (0, 1)
 
 
 def test_all_members_of_a_larger_group_are_needed() -> None:

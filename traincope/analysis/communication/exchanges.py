@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from traincope.analysis.attribution.terms import exposed_transfer, exposed_wait
 from traincope.analysis.ledger.ledger import Ledger
+from traincope.arrays import Bools, Ints
 from traincope.timeline import JoinedGroup
 
 
@@ -18,9 +21,10 @@ class Exchange:
     """Those that all members recorded, over the job's ranks."""
     awaited_ns: int
     """Time for which another member waited for this job, which joined last: over its ranks, the longest of the others.
+    Only in the waiting job's counted steps, as its other shares: jobs begin at different times.
     """
     awaited_ratio: float | None
-    """Share of such times of all jobs; None: no member waited."""
+    """Share of such times of all jobs; None: no member waited in a counted step."""
     wait_ratio: float | None
     """Share of its step time in which it waits for the others. None: it has no counted step."""
     transfer_ratio: float | None
@@ -33,11 +37,11 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
         for run, (role, ledger) in enumerate(zip(roles, ledgers, strict=True)):
             number = awaited_ns = 0
             for group in (group for group in joined if group.axis == axis):
-                durations, latest = group.durations_ns, group.last
+                latest, waited_ns = group.last, _longest_wait_ns(group, ledgers)
                 for place in (place for place, member in enumerate(group.members) if member.run == run):
                     is_last = latest == place
                     number += len(is_last)
-                    awaited_ns += int((durations.max(axis=0) - durations[place])[is_last].sum())
+                    awaited_ns += int(waited_ns[is_last].sum())
             if number:
                 found.append(
                     Exchange(
@@ -51,6 +55,22 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
                     )
                 )
     return tuple(_with_ratio(each, [other for other in found if other.axis == each.axis]) for each in found)
+
+
+def _longest_wait_ns(group: JoinedGroup, ledgers: Sequence[Ledger]) -> Ints:
+    """Return how long a member waited for the last one in each collective: the longest, of those in counted steps."""
+    durations = group.durations_ns
+    waited: Ints = np.where(_counted(group, ledgers), durations - durations.min(axis=0), 0).max(axis=0)
+    return waited
+
+
+def _counted(group: JoinedGroup, ledgers: Sequence[Ledger]) -> Bools:
+    """Return for members x collectives whether the collective is in a counted step of the member."""
+    steps = []
+    for member, rows in zip(group.members, group.rows, strict=True):
+        numbers = [rank.numbers[rank.counted] for rank in ledgers[member.run].ranks if rank.rank == member.rank]
+        steps.append(np.isin(member.step[rows], np.concatenate([np.empty(0, dtype=np.int64), *numbers])))
+    return np.stack(steps)
 
 
 def _with_ratio(exchange: Exchange, on_axis: Sequence[Exchange]) -> Exchange:

@@ -74,6 +74,7 @@ class Member:
     identity: Hashes
     operation: tuple[str, ...]
     num_bytes: Ints
+    step: Ints
     start_ns: Ints
     end_ns: Ints
     bounded: Bools
@@ -150,6 +151,7 @@ def _members(run: int, timeline: Timeline) -> Iterator[Member]:
                     identity=identities(records, names),
                     operation=tuple(rank.name(number) for number in records["name"].tolist()),
                     num_bytes=records["value"].astype(np.int64),
+                    step=records["step"].astype(np.int64),
                     start_ns=records["start_ns"].astype(np.int64),
                     end_ns=records["end_ns"].astype(np.int64),
                     bounded=records["flags"] & Flag.DONE_BEFORE_WAIT > 0,
