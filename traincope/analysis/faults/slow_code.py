@@ -185,7 +185,7 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
 def _summed(
     rank: RankRecords, steps: Ints, lines_of: Callable[[Sequence[Site]], Collection[_Named]]
 ) -> Mapping[Line, float]:
-    """Time in ns of each line in all samples of a rank, without recorded calls in no term of theirs."""
+    """Return the ns of each line in all samples of a rank. A call with a term of its own is in no unattributed time."""
     times: dict[Line, Floats] = defaultdict(lambda: np.zeros(len(steps)))
     for samples in rank.stack_samples():
         for line, ns in _times_ns(_Sampled(rank, samples), steps, lines_of).items():

@@ -84,9 +84,10 @@ def _note_stop_at_exit() -> None:
     """Note the signal that stops a torchrun: an exception that ends it after its ranks. They get the signal one by one,
     and the one that dies first looks like the cause of the others' ends.
 
-    An exit function replaces nothing. Only a process that has waited for a child needs one.
+    An exit function replaces nothing. Only a process that has waited for a child needs one. While Python shuts down, an
+    import may fail.
     """
-    if _noting_stops != [os.getpid()]:
+    if _noting_stops != [os.getpid()] and not sys.is_finalizing():
         import atexit
 
         _noting_stops[:] = [os.getpid()]
