@@ -1,5 +1,6 @@
 """Errors in the kernel's log, through a text in place of the kernel's, and in the log of this host."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -135,3 +136,16 @@ def test_the_log_of_this_host_has_a_new_line_and_is_not_kept_open() -> None:
     assert now is not None
     assert [PREFIX.sub("", each, count=1) for each in now.splitlines()].count(line) == 1
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_look_leaves_nothing_to_the_garbage_collector() -> None:
+    """A training may have switched it off."""
+    read_log()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            read_log()
+        assert gc.collect() < 10
+    finally:
+        gc.enable()

@@ -6,6 +6,7 @@
 import ctypes
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from traincope.events import KernelError
@@ -89,10 +90,16 @@ def may_ask(root: Path) -> bool:
     return all(line.split()[1:] == ["0"] for line in status.splitlines() if line.startswith("Seccomp:"))
 
 
+@cache
+def _library() -> ctypes.CDLL:
+    """Return the C library. Each `CDLL` makes a class that only the garbage collector frees. Trainings stop it."""
+    return ctypes.CDLL(None)
+
+
 def read_log() -> str | None:
     """Return the end of the kernel's log; None without permission."""
     buffer = ctypes.create_string_buffer(READ_BYTES)
-    length = ctypes.CDLL(None).klogctl(READ_ALL, buffer, READ_BYTES)
+    length = _library().klogctl(READ_ALL, buffer, READ_BYTES)
     return None if length < 0 else buffer.raw[:length].decode(errors="replace")
 
 
