@@ -45,7 +45,7 @@ def test_the_first_look_has_the_states_and_no_events(host: Path) -> None:
             "errors": {},
         },
         "0000:1a:00.0": {"holds": "mlx5_0", "card": "0x15b3:0x1021", "gpu": False, **SLOT},
-        "0000:3b:00.0": {"holds": "GPU", "card": "0x10de:0x2330", "gpu": True, **SLOT},
+        "0000:3b:00.0": {"holds": "GPU", "card": "0x10de:0x2330", "gpu": True, **SLOT, "transfers": None},
     }
 
 
@@ -158,9 +158,10 @@ def test_a_slot_that_loses_lanes_is_a_change(host: Path) -> None:
 
 
 def test_a_gpu_without_work_lowers_its_speed_which_is_no_change(host: Path) -> None:
+    """At the first look, a training has given it none."""
     changes, speeds = LinkChanges(host), []
-    for speed in ("2.5", "32.0", "2.5"):
+    for speed in ("2.5", "5.0", "32.0", "2.5"):
         write(host, {f"{GPU}/current_link_speed": f"{speed} GT/s PCIe"})
         assert list(changes.look(0)) == []
         speeds.append(changes.links["0000:3b:00.0"]["transfers"])
-    assert speeds == [2.5, 32.0, 32.0]
+    assert speeds == [None, 5.0, 32.0, 32.0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,42 @@ def test_only_the_first_rank_of_a_host_reads(tmp_path: Path, variable: str, numb
     timeline = record(tmp_path / "out", tmp_path / "root", **{variable: number})
     assert timeline.run.ranks[0].info.probes["links"] == OTHER_RANK
     assert host_links(timeline) == ()
+
+
+KILLED = """
+import json, os, pathlib, signal, sys, time
+import traincope
+from tests.record.links import fake
+from traincope.record import run as running
+from traincope.record.links import hook
+from traincope.record.session import recorder
+
+out, root = map(pathlib.Path, sys.argv[1:])
+hook.POLL_SECONDS, recorder.CLOCK_INTERVAL_NS = 0.01, 0
+links = hook.Links(root)
+running.make_hooks = lambda: (links,)
+speed = f"{fake.GPU}/current_link_speed"
+fake.write(root, {speed: "2.5 GT/s PCIe"})
+with traincope.run(out) as run:
+    for fast in (2.5, 32.0):
+        fake.write(root, {speed: f"{fast} GT/s PCIe"})
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            run.step()
+            states = [json.loads(file.read_text())["links"] for file in out.rglob("rank.json")]
+            if [state["0000:3b:00.0"]["transfers"] for state in states if state] == [fast]:
+                break
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_has_the_speed_of_a_gpu_with_work(tmp_path: Path) -> None:
+    """A GPU without work is slower: no event shows that it got faster, so `rank.json` does."""
+    infiniband(tmp_path / "root")
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "out"), str(tmp_path / "root")]
+    assert subprocess.run(words, check=False, timeout=150).returncode == -signal.SIGKILL
+    (gpu,) = (link for link in host_links(open_run(tmp_path / "out")) if link.is_gpu)
+    assert gpu.transfers == 32.0
 
 
 SENDING = """

@@ -98,8 +98,12 @@ class LinkChanges:
         }
 
     def _slot(self, slot: Slot) -> dict[str, Any]:
-        """Speed and lanes are the lowest. The speed of a GPU is the highest: one without work is slower."""
+        """Speed and lanes are the lowest. The speed of a GPU is the highest after the first look: one without work is
+        slower, as most are when a run begins.
+        """
         known, transfers = self.links.get(slot.address, {}), slot.transfers
+        if slot.holds == GPU and not known:
+            transfers = None
         fastest = max((each for each in (known.get("transfers"), transfers) if each is not None), default=None)
         return {
             "holds": slot.holds,

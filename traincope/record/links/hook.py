@@ -85,17 +85,21 @@ class Links:
         return LinkChanges(self._root), KernelLog.open(self._root)
 
     def _look(self, changes: LinkChanges, log: KernelLog, is_last: bool) -> bool:
+        is_new = not self._links
         for name, details in changes.look(monotonic_ns(), is_last=is_last):
-            self._is_new |= name == LINK_CHANGED
+            is_new |= name == LINK_CHANGED
             self._write(name, details)
-        self._is_new |= not self._links
+        is_new |= _speeds_of_gpus(self._links) != _speeds_of_gpus(changes.links)
         self._links = changes.links
+        self._is_new |= is_new  # after the links, which the training's thread may write at any time
         for kind, text in log.errors():
             self._write(KERNEL_LOG, {"of": kind.value, "kernel_message": text})
         return True
 
     def _write_links(self) -> None:
-        """Write the first state of the links, and each change. Only the training's thread rewrites `rank.json`."""
+        """Write the first state of the links, each change, and faster GPUs. Only the training's thread rewrites
+        `rank.json`.
+        """
         if self._is_new and self._links:
             self._is_new = False
             self._recorder.links = self._links
@@ -105,3 +109,7 @@ class Links:
         self._counts[name] += 1
         if self._counts[name] <= MAX_EVENTS_PER_NAME and not self._abandoned and self._recorder.active:
             self._recorder.event(name, details)
+
+
+def _speeds_of_gpus(links: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    return {name: link["transfers"] for name, link in links.items() if link.get("gpu")}
