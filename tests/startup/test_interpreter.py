@@ -287,6 +287,43 @@ def test_a_rank_that_cannot_join_is_recorded_at_its_end(tmp_path: Path, words: l
     assert [rank.info.ending for rank in open_run(tmp_path / "run").run.ranks] == [ending]
 
 
+KEEPS = """
+import os, sys, weakref
+import torch, torch.distributed as dist
+
+class Held:
+    pass
+
+def join():
+    held = Held()
+    try:
+        dist.init_process_group("gloo", init_method="env://", rank=0, world_size=1)
+    except ValueError:
+        return weakref.ref(held)
+
+os.environ.pop("MASTER_ADDR", None)
+if sys.argv[1:] == ["rank"]:
+    os.environ["RANK"] = "0"
+held = join()
+assert (held() is not None) == (sys.argv[1:] == ["rank"])
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+assert held() is None
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["rank"]])
+def test_a_training_that_goes_on_without_a_group_keeps_no_frames(tmp_path: Path, words: list[str]) -> None:
+    """They would keep its tensors alive. A rank keeps them until it trains: it may be its end."""
+    notes, script = tmp_path / "notes", tmp_path / "train.py"
+    notes.touch()
+    script.write_text(KEEPS)
+    places = {"PYTHONPATH": str(INTERPRETER), NOTES_VARIABLE: str(notes), OUT_VARIABLE: str(tmp_path / "run")}
+    ended = subprocess.run(
+        [sys.executable, script, *words], capture_output=True, text=True, timeout=150, env={**os.environ, **places}
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 WRAPS = """
 import subprocess, sys
 import torch.distributed as dist

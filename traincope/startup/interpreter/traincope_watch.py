@@ -122,7 +122,7 @@ class _Training:
         self._end: Callable[[BaseException | None], None] | None = None
         """Ends its recording."""
         self._join_error: BaseException | None = None
-        """What the latest `init_process_group` raised."""
+        """What the latest `init_process_group` raised, until the recording begins."""
 
     def begin(self, *, has_group: bool, fails: bool = False) -> bool:
         """Begin if this process is a rank. Returns whether that is decided. `fails`: it ends now, without training."""
@@ -134,6 +134,7 @@ class _Training:
         if _is_reading_main_again() or (above == PREPARES and not has_group):
             return False
         self._pid = os.getpid()
+        self._join_error = None
         if above == TRAINS:
             _note("below")
             return True
@@ -160,8 +161,14 @@ class _Training:
     def joins(self, error: "BaseException | None") -> None:
         """Note that the process joined a group, or could not. It may try again: only at its end, nothing else has shown
         that it is a rank, and a function that started it may have caught the error.
+
+        An error keeps its frames alive, and so what the training holds in them: it is kept only where it may be the
+        end of a rank.
         """
-        if error is not None and self._join_error is None and "RANK" in os.environ and not _is_first():
+        is_rank = "RANK" in os.environ and not _is_first() and not _state_above() and self._pid != os.getpid()
+        if not is_rank:
+            error = None
+        if error is not None and self._join_error is None:
             import atexit
 
             atexit.register(self._fail_at_exit, os.getpid())
