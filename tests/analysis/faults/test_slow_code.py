@@ -21,7 +21,7 @@ from traincope.store.layout import stack_samples_file
 from traincope.timeline import build_timeline
 
 MS = 1_000_000
-SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS = 0, 1, 2, 3, 4, 5, (6, 7, 8)
+SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS, SIMULATE = 0, 1, 2, 3, 4, 5, (6, 7, 8), 9
 SITES = [
     ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
     ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
@@ -31,10 +31,12 @@ SITES = [
     ["/job/train.py", 62, "histograms", "", ""],
     ["/job/train.py", 51, "main", "", ""],
     ["/lib/site-packages/torch/utils/_contextlib.py", 124, "context_decorator.<locals>.decorate_context", "", ""],
-    ["/job/train.py", 52, "main", "", "Tensor.backward"],
+    ["/job/train.py", 52, "main", "", ""],
     *[["/job/train.py", 70, "record", f"layers.{layer}", "Tensor.quantile"] for layer in range(3)],
+    ["/lib/site-packages/torch/_tensor.py", 600, "Tensor.backward", "", ""],
+    ["/job/train.py", 53, "main", "", "Simulator.step"],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [8], *[[9 + layer, 3] for layer in range(3)]]
+STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [12, 8], *[[9 + layer, 3] for layer in range(3)], [13]]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
@@ -175,6 +177,14 @@ def test_a_call_with_a_term_of_its_own_is_no_line_of_unattributed_time(tmp_path:
     assert line is not None
     assert (line.site, line.called) == ("train.py:61", "sorted")
     assert line_within(rank, UNATTRIBUTED, (3, 4)) is None  # four samples are too few
+
+
+def test_the_step_of_a_simulator_has_no_term_of_its_own(tmp_path: Path) -> None:
+    """Only torch's is recorded."""
+    rank = sampled(tmp_path / "0", 0, lambda ms: MULTIPLY if ms < 65 else SIMULATE if ms < 85 else FIRST, steps=10)
+    line = line_within(rank, UNATTRIBUTED, (3, 4, 5))
+    assert line is not None
+    assert (line.site, line.called) == ("train.py:53", "Simulator.step")
 
 
 def test_a_line_in_many_modules_is_one_piece_of_work(tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ OF_THE_CALL = 0.5
 OF_THE_LOOP = 0.9
 """Share of a rank's time in all other terms above which a call contains the training itself, and names no place."""
 RECORDED_CALLS = frozenset({"__next__", "backward", "step", "zero_grad", "_wrapped_call_impl", "_call_impl"})
-"""Functions whose time has terms of its own. A sample stands also for the pause before it, so one at their begin or end
-may count as unattributed.
+"""Functions of torch whose time has terms of its own. A sample stands also for the pause before it, so one at their
+begin or end may count as unattributed.
 """
+TORCH = "/torch/"
 ENOUGH_SAMPLES = 5
 """Fewest mean pauses of samples in unattributed time that name a line of it: what probes leave out is of many kinds."""
 OWN = "/traincope/record/"
@@ -188,10 +189,20 @@ def _summed(
     """Return the ns of each line in all samples of a rank. A call with a term of its own is in no unattributed time."""
     times: dict[Line, Floats] = defaultdict(lambda: np.zeros(len(steps)))
     for samples in rank.stack_samples():
+        recorded = set().union(*map(_recorded, samples.stacks))
         for line, ns in _times_ns(_Sampled(rank, samples), steps, lines_of).items():
-            if line.term != UNATTRIBUTED or line.called.rpartition(".")[2] not in RECORDED_CALLS:
+            if line.term != UNATTRIBUTED or line.called not in recorded:
                 times[line] = times[line] + ns
     return {line: float(ns.sum()) for line, ns in _over_modules({rank.rank: times})[rank.rank].items()}
+
+
+def _recorded(stack: Sequence[Site]) -> set[str]:
+    """Functions in a stack that are recorded: torch's, and those of libraries around them with such a name, but not the
+    `step` of an environment.
+    """
+    calls = [site for site in stack if site.function.rpartition(".")[2] in RECORDED_CALLS]
+    inner = next((at for at, site in enumerate(calls) if TORCH in site.path), len(calls))
+    return {site.function for site in calls[inner:]}
 
 
 def _compared(sampled: Sequence[_Sampled], places: Mapping[int, object]) -> SampledWindow | None:
