@@ -323,12 +323,23 @@ HARDWARE = (
     Case(alert="GpuNvlink", series={f"traincope_gpu_nvlink_errors_total{{{GPU}}}": "2x100"}, minute=6),
     Case(
         alert="LinkErrors",
-        series={f'traincope_link_errors_total{{{HOST},port="TCP",kind="retransmitted segments"}}': "_x4 5000x100"},
+        series={
+            f'traincope_link_errors_total{{{HOST},port="TCP",kind="retransmitted segments"}}': "_x4 5000x100",
+            f'traincope_link_traffic_bytes_total{{{HOST},port="eth0",direction="sent"}}': "0+100000000x100",
+        },
         minute=6,
         labels={"run": "r", "host": "h", "port": "TCP", "kind": "retransmitted segments", "severity": "warning"},
         summary="h TCP: many retransmitted segments",
         description="Link TCP of h, which trains r, recently counted 5k of retransmitted segments: collectives of all "
         "ranks may wait for it.",
+    ),
+    Case(
+        alert="LinkErrors",  # 0.5 % of 12 GB in packets of 1,500 bytes are 40,000
+        series={
+            f'traincope_link_errors_total{{{HOST},port="TCP",kind="retransmitted segments"}}': "_x4 5000x100",
+            f'traincope_link_traffic_bytes_total{{{HOST},port="eth0",direction="sent"}}': "0+2000000000x100",
+        },
+        minute=6,
     ),
     Case(
         alert="LinkErrors",

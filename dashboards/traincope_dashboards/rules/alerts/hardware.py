@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from traincope.analysis.faults.anomalies.links import MIN_RETRANSMITTED
 from traincope.analysis.faults.faults import FaultKind
 from traincope.metrics.catalogue import (
     FAULTS,
@@ -10,6 +11,7 @@ from traincope.metrics.catalogue import (
     GPU_THROTTLED,
     GPU_XID,
     LINK_ERRORS,
+    LINK_TRAFFIC,
     LINK_UP,
     SLOT_WIDTH,
 )
@@ -20,7 +22,10 @@ _LINK = ("run", "host", "port")
 _NOT_LOST = '!~"link_downed|carrier_down_count|corrected errors"'
 _LOST_LINK = '=~"link_downed|carrier_down_count"'
 MANY_ERRORS = 1000
-"""Errors within the time of recent events from which a link is worth a look. TCP sends some segments again anywhere."""
+"""Errors within the time of recent events from which a link is worth a look."""
+_BY_SHARE = '=~"retransmitted segments|retrans_pkts"'
+_BYTES_OF_A_PACKET = 1500
+"""Ethernet's usual maximum."""
 _NO_SLOWDOWN_BY_LIMIT = '!~".*power.cap.*"'
 """Excludes the power limit, which is normal under full load."""
 
@@ -89,7 +94,9 @@ def alerts(rules: Rules) -> Iterator[Alert]:
     )
     yield Alert(
         name="LinkErrors",
-        expression=f"({rules.new_by(LINK_ERRORS, by=(*_LINK, 'kind'), kind=_NOT_LOST)}) >= {MANY_ERRORS}",
+        expression=(
+            f"({rules.new_by(LINK_ERRORS, by=(*_LINK, 'kind'), kind=_NOT_LOST)}) >= {MANY_ERRORS} unless {_few(rules)}"
+        ),
         hold_seconds=0,
         severity=Severity.WARNING,
         summary="{{ $labels.host }} {{ $labels.port }}: many {{ $labels.kind }}",
@@ -123,3 +130,10 @@ def alerts(rules: Rules) -> Iterator[Alert]:
         ),
         board="traincope-hardware",
     )
+
+
+def _few(rules: Rules) -> str:
+    """Series of what TCP and EFA send again on hosts that send much more: some of it is sent again anywhere."""
+    again = rules.new_by(LINK_ERRORS, by=(*_LINK, "kind"), kind=_BY_SHARE)
+    sent = rules.grown_by(LINK_TRAFFIC, by=("run", "host"), direction='="sent"')
+    return f"(({again}) < on (run, host) group_left () ({sent}) * {MIN_RETRANSMITTED} / {_BYTES_OF_A_PACKET})"
