@@ -95,6 +95,25 @@ def test_a_wait_inside_a_part_is_idle_time() -> None:
     assert parts(role) == {"generate": 80, ("job_wait", "actor", "nothing recorded"): 120}
 
 
+def test_roles_with_other_numbers_of_ranks_divide_a_wait_without_a_rest() -> None:
+    """The trainer's rank waits 41 for the actor, two of whose ranks generate, and one trains: 27.3 and 13.7."""
+    waits = [step(0, 0, 100), waiting("actor", 0, 41, at=0), phase(Phase.FORWARD, 41, 100, at=0)]
+    generate = [step(0, 0, 100), phase(Phase.GENERATE, 0, 100, at=0)]
+    train = [step(0, 0, 100), phase(Phase.FORWARD, 0, 100, at=0)]
+    of_trainer, of_actor = workflow([run("trainer", waits), run("actor", generate, generate, train)]).roles
+    assert parts(of_trainer) == {
+        "train": 59,
+        ("job_wait", "actor", "generate"): 28,
+        ("job_wait", "actor", "train"): 13,
+    }
+    assert parts(of_actor) == {"generate": 200, "train": 100}
+
+
+def test_a_role_may_record_nothing_but_steps() -> None:
+    (role,) = workflow([run("actor", [step(0, 0, 100), step(1, 100, 200)])]).roles
+    assert parts(role) == {"unattributed": 200}
+
+
 def test_a_run_that_names_no_workflow_and_waits_for_none_has_no_role() -> None:
     alone = [step(0, 0, 100), phase(Phase.FORWARD, 0, 60)]
     assert workflow([run(None, alone), run(None, alone)]).roles == ()

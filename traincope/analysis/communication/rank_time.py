@@ -53,9 +53,9 @@ def activities(rank: RankTimeline, slices: ThreadSlices, split: StallSplit, *, r
     code = np.where(np.isin(slices.inside, WAITS), slices.inside, slices.code)[own]
     names = named[code]
     names[(names == UNATTRIBUTED) & (slices.step[own] < 0)] = OUTSIDE
-    roles = slices.intervals["name"][slices.owner[own]]
-    for number in np.unique(roles[names == JOB_WAIT]).tolist():
-        names[(names == JOB_WAIT) & (roles == number)] = job_wait(rank.name(number))
+    of_jobs = np.flatnonzero(names == JOB_WAIT)
+    roles = slices.intervals["name"][slices.owner[own[of_jobs]]]
+    names[of_jobs] = [job_wait(rank.name(number)) for number in roles.tolist()]
     for name in np.unique(names.astype(str)).tolist():
         add(name, slices.start_ns[own[names == name]], slices.end_ns[own[names == name]])
     between_jobs = np.array([group.between_jobs for group in rank.groups] + [False])

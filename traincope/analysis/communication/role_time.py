@@ -157,9 +157,11 @@ def _meanwhile(waits: Union, awaited: Sequence[RankActivity]) -> Mapping[str, in
             name = JOB_WAIT if awaited_by(what) else what
             covered[name] = covered.get(name, 0) + ns
     whole_ns = sum(covered.values())
-    divided = {what: known_ns * ns // whole_ns for what, ns in covered.items() if ns} if whole_ns else {}
-    rest_ns = waits.length_ns - sum(divided.values())
-    return divided | ({NOTHING_RECORDED: rest_ns} if rest_ns else {})
+    if not whole_ns:
+        return {NOTHING_RECORDED: waits.length_ns}
+    divided = {what: known_ns * ns // whole_ns for what, ns in covered.items() if ns}
+    divided[max(divided, key=lambda what: divided[what])] += known_ns - sum(divided.values())
+    return divided | ({NOTHING_RECORDED: waits.length_ns - known_ns} if waits.length_ns > known_ns else {})
 
 
 def _joined(unions: Sequence[Union], side: str) -> Ints:
