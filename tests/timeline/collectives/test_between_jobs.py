@@ -6,7 +6,7 @@ from tests.timeline.build import Row, collective, phase, rank, stall, step, time
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.analysis.communication.workflow import workflow
-from traincope.events import Phase
+from traincope.events import Flag, Phase
 from traincope.timeline import Timeline, join_groups, with_joined
 from traincope.topology import Group
 
@@ -104,6 +104,26 @@ def test_a_job_that_begins_late_is_not_the_late_one() -> None:
     assert early.num_collectives == late.num_collectives == STEPS + 1
     assert (early.awaited_ns, late.awaited_ns) == (0, 30 * STEPS)
     assert (early.awaited_ratio, late.awaited_ratio) == (0, 1)
+
+
+def test_a_job_that_looks_late_at_the_end_of_a_collective_is_not_early() -> None:
+    """The first job joins at 20 and waits. The second joins at 50, works until 90, and sees only then that all ended at
+    55: its part is the longer one. On another host, with a clock of its own, nothing shows which joined last.
+    """
+    for host, awaited_ns in (("boot", (0, 30 * (STEPS - 1))), ("another", (0, 0))):
+        jobs = []
+        for member, (start, end, flags) in enumerate(((20, 55, 0), (50, 90, Flag.DONE_BEFORE_WAIT))):
+            own = []
+            for number in range(STEPS):
+                at = 100 * number
+                reduce = replace(
+                    collective(at + start, at + end, at=number, num_bytes=1_000, flags=flags), window=number
+                )
+                own += [step(number, at, at + 100), reduce]
+            jobs.append(timeline(rank(0, *own, groups=[group_of(member)], boot_id=host if member else "boot")))
+        joined = join_groups(jobs)
+        together = workflow([analyze(each) for each in with_joined(jobs, joined)], joined)
+        assert tuple(each.awaited_ns for each in together.exchanges) == awaited_ns
 
 
 def test_all_members_of_a_larger_group_are_needed() -> None:

@@ -37,7 +37,7 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
         for run, (role, ledger) in enumerate(zip(roles, ledgers, strict=True)):
             number = awaited_ns = 0
             for group in (group for group in joined if group.axis == axis):
-                latest, waited_ns = group.last, _longest_wait_ns(group, ledgers)
+                latest, waited_ns = np.argmin(group.waits_ns, axis=0), _longest_wait_ns(group, ledgers)
                 for place in (place for place, member in enumerate(group.members) if member.run == run):
                     is_last = latest == place
                     number += len(is_last)
@@ -59,8 +59,7 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
 
 def _longest_wait_ns(group: JoinedGroup, ledgers: Sequence[Ledger]) -> Ints:
     """Return how long a member waited for the last one in each collective: the longest, of those in counted steps."""
-    durations = group.durations_ns
-    waited: Ints = np.where(_counted(group, ledgers), durations - durations.min(axis=0), 0).max(axis=0)
+    waited: Ints = np.where(_counted(group, ledgers), group.waits_ns, 0).max(axis=0)
     return waited
 
 

@@ -100,10 +100,35 @@ class JoinedGroup:
         return np.stack([member.duration_ns[rows] for member, rows in zip(self.members, self.rows, strict=True)])
 
     @property
-    def last(self) -> Ints:
-        """Position of the member that joined each collective last: the one with the shortest part."""
-        position: Ints = np.argmin(self.durations_ns, axis=0)
-        return position
+    def bounded(self) -> Bools:
+        """True for a collective with a member whose end is only an upper bound."""
+        each = [member.bounded[rows] for member, rows in zip(self.members, self.rows, strict=True)]
+        bounded: Bools = np.any(each, axis=0)
+        return bounded
+
+    @property
+    def on_one_clock(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Starts and ends, members x collectives; None if the members have clocks of their own."""
+        first = self.members[0]
+        if not all(_same_clock(first, member) for member in self.members):
+            return None
+        times = [_on_one_clock(first, member)[1] for member in self.members]
+        starts, ends = (
+            np.stack([each[side][rows] for each, rows in zip(times, self.rows, strict=True)]) for side in (0, 1)
+        )
+        return starts, ends
+
+    @property
+    def waits_ns(self) -> NDArray[np.int64]:
+        """Members x collectives: the time until the last member joined; 0 where the records do not show it.
+
+        All parts end at once, so durations show it, whatever the clocks. Where an end is only bounded, the starts do.
+        """
+        durations = self.durations_ns
+        times = self.on_one_clock
+        by_start = np.zeros_like(durations) if times is None else times[0].max(axis=0) - times[0]
+        waits: NDArray[np.int64] = np.where(self.bounded, by_start, durations - durations.min(axis=0))
+        return waits
 
 
 def join_groups(timelines: Sequence[Timeline]) -> tuple[JoinedGroup, ...]:
@@ -255,16 +280,9 @@ def _transfers(group: JoinedGroup) -> tuple[Ints, Bools]:
     Where an end is only bounded, the shared time decides, which needs one clock.
     """
     shortest: Ints = group.durations_ns.min(axis=0)
-    first = group.members[0]
-    starts, ends = [], []
-    seen_late = np.zeros(len(shortest), dtype=bool)
-    comparable = True
-    for member, rows in zip(group.members, group.rows, strict=True):
-        _, (start, end), _ = _on_one_clock(first, member)
-        comparable &= _same_clock(first, member)
-        starts.append(start[rows])
-        ends.append(end[rows])
-        seen_late |= member.bounded[rows]
-    shared: Ints = np.maximum(np.min(ends, axis=0) - np.max(starts, axis=0), 0)
-    transfer = np.where(seen_late & comparable, np.minimum(shortest, shared), shortest)
-    return transfer, ~seen_late | comparable
+    times = group.on_one_clock
+    if times is None:
+        return shortest, ~group.bounded
+    starts, ends = times
+    shared = np.maximum(ends.min(axis=0) - starts.max(axis=0), 0)
+    return np.where(group.bounded, np.minimum(shortest, shared), shortest), np.ones(len(shortest), dtype=bool)
