@@ -7,6 +7,7 @@ from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.stalls import AmbiguousWait
 from traincope.analysis.communication.workflow import workflow
 from traincope.events import Flag, Phase
+from traincope.report.text.workflow import NOT_JOINED, sentences
 from traincope.timeline import Timeline, join_groups, with_joined
 from traincope.topology import Group
 
@@ -104,6 +105,40 @@ def test_a_job_that_begins_late_is_not_the_late_one() -> None:
     assert early.num_collectives == late.num_collectives == STEPS + 1
     assert (early.awaited_ns, late.awaited_ns) == (0, 30 * STEPS)
     assert (early.awaited_ratio, late.awaited_ratio) == (0, 1)
+
+
+def test_a_job_that_begins_late_and_averages_rarely_is_not_late() -> None:
+    """The jobs average at the end of each second step of 100, from the second step on, which is no warm-up. The second
+    job begins 900 late, so the first waits that long once; then none waits for the other.
+    """
+    jobs = []
+    for member, begun_ns in enumerate((0, 900)):
+        own, now = [], begun_ns
+        for number in range(2 * STEPS):
+            work_ns, waited_ns = 90, 900 - begun_ns if number == 1 else 0
+            end = now + work_ns + waited_ns + 10
+            own += [step(number, now, end), phase(Phase.FORWARD, now, now + work_ns, at=number)]
+            if number % 2:
+                reduce = replace(collective(now + work_ns, end, at=number, num_bytes=1_000), window=number)
+                own += [reduce, stall(reduce, now + work_ns, end)]
+            now = end
+        jobs.append(timeline(rank(0, *own, groups=[group_of(member)])))
+    joined = join_groups(jobs)
+    together = workflow([analyze(each) for each in with_joined(jobs, joined)], joined)
+    assert [(each.awaited_ns, each.begun_ns, each.awaited_ratio) for each in together.exchanges] == [
+        (0, 0, None),
+        (0, 900, None),
+    ]
+    said = [*sentences(together)]
+    assert f"{together.jobs[1].role} began last: 100.0 % of the waits on replica are in the first step" in said[2]
+    assert not any("is late" in each or "vary" in each for each in said)
+
+
+def test_runs_of_not_all_members_ask_for_the_others() -> None:
+    """What `wait_for` marks would not show these waits."""
+    assert [*sentences(workflow([analyze(job(60, member=0, size=3)), analyze(job(90, member=1, size=3))]))] == [
+        NOT_JOINED
+    ]
 
 
 def test_a_job_that_looks_late_at_the_end_of_a_collective_is_not_early() -> None:

@@ -21,10 +21,12 @@ class Exchange:
     """Those that all members recorded, over the job's ranks."""
     awaited_ns: int
     """Time for which another member waited for this job, which joined last: over its ranks, the longest of the others.
-    Only in the waiting job's counted steps, as its other shares: jobs begin at different times.
+    Only in the waiting job's counted steps, as its other shares, and after the first step that all share.
     """
+    begun_ns: int
+    """The same in the counted steps that share the first collectives: jobs begin at different times."""
     awaited_ratio: float | None
-    """Share of such times of all jobs; None: no member waited in a counted step."""
+    """Share of such times of all jobs; None: no member waited so."""
     wait_ratio: float | None
     """Share of its step time in which it waits for the others. None: it has no counted step."""
     transfer_ratio: float | None
@@ -35,13 +37,15 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
     found = []
     for axis in dict.fromkeys(group.axis for group in joined):
         for run, (role, ledger) in enumerate(zip(roles, ledgers, strict=True)):
-            number = awaited_ns = 0
+            number = awaited_ns = begun_ns = 0
             for group in (group for group in joined if group.axis == axis):
                 latest, waited_ns = np.argmin(group.waits_ns, axis=0), _longest_wait_ns(group, ledgers)
+                first = _in_first_step(group)
                 for place in (place for place, member in enumerate(group.members) if member.run == run):
                     is_last = latest == place
                     number += len(is_last)
-                    awaited_ns += int(waited_ns[is_last].sum())
+                    awaited_ns += int(waited_ns[is_last & ~first].sum())
+                    begun_ns += int(waited_ns[is_last & first].sum())
             if number:
                 found.append(
                     Exchange(
@@ -49,6 +53,7 @@ def exchanges(joined: Sequence[JoinedGroup], roles: Sequence[str], ledgers: Sequ
                         axis=axis,
                         num_collectives=number,
                         awaited_ns=awaited_ns,
+                        begun_ns=begun_ns,
                         awaited_ratio=None,
                         wait_ratio=ledger.share(exposed_wait(axis)),
                         transfer_ratio=ledger.share(exposed_transfer(axis)),
@@ -70,6 +75,13 @@ def _counted(group: JoinedGroup, ledgers: Sequence[Ledger]) -> Bools:
         numbers = [rank.numbers[rank.counted] for rank in ledgers[member.run].ranks if rank.rank == member.rank]
         steps.append(np.isin(member.step[rows], np.concatenate([np.empty(0, dtype=np.int64), *numbers])))
     return np.stack(steps)
+
+
+def _in_first_step(group: JoinedGroup) -> Bools:
+    """Return whether the collective is in a member's first step with these collectives."""
+    steps = [member.step[rows] for member, rows in zip(group.members, group.rows, strict=True)]
+    first: Bools = np.any([step == step[0] for step in steps], axis=0)
+    return first
 
 
 def _with_ratio(exchange: Exchange, on_axis: Sequence[Exchange]) -> Exchange:

@@ -67,14 +67,19 @@ class JobActivity:
     waits: Mapping[str, WaitsFor]
     """By the awaited role, the largest first."""
     ranks: tuple[RankActivity, ...]
+    has_groups_between_jobs: bool
+    """A rank is in a group with members in other jobs."""
 
 
 def is_job_of_a_workflow(timeline: Timeline) -> bool:
     """True if the run has declared a workflow or a role, or recorded a wait for another job or a group with one."""
     info = timeline.run.info
-    return bool(info.workflow or info.role) or any(
-        len(waits(rank)) or any(group.between_jobs for group in rank.groups) for rank in timeline.ranks
-    )
+    declared = bool(info.workflow or info.role)
+    return declared or _has_groups_between_jobs(timeline) or any(len(waits(rank)) for rank in timeline.ranks)
+
+
+def _has_groups_between_jobs(timeline: Timeline) -> bool:
+    return any(group.between_jobs for rank in timeline.ranks for group in rank.groups)
 
 
 def job_activity(timeline: Timeline, ledger: Ledger, done: Mapping[int, Activities]) -> JobActivity:
@@ -93,6 +98,7 @@ def job_activity(timeline: Timeline, ledger: Ledger, done: Mapping[int, Activiti
         wall_ns=sum(wall_ns for _, wall_ns in known),
         waits=dict(_waits(timeline, ledger)),
         ranks=tuple(_activity(rank, done.get(rank.rank, {})) for rank in timeline.ranks),
+        has_groups_between_jobs=_has_groups_between_jobs(timeline),
     )
 
 

@@ -73,6 +73,8 @@ class Workflow:
     """The largest shares first."""
     exchanges: tuple[Exchange, ...] = ()
     """Collectives between the jobs, of runs that are read together."""
+    has_groups_between_jobs: bool = False
+    """A job has a group with members in other jobs, read here or not."""
     elapsed_ns: int = 0
     """From the first to the last recorded instant of all jobs."""
     roles: tuple[RoleTime, ...] = ()
@@ -110,6 +112,7 @@ def workflow_of(jobs: Sequence[JobActivity]) -> Workflow:
     began_ns, ended_ns = elapsed(jobs)
     return Workflow(
         name=names.pop() if names else None,
+        has_groups_between_jobs=any(job.has_groups_between_jobs for job in jobs),
         elapsed_ns=ended_ns - began_ns,
         roles=role_times(jobs, [_declared(job) for job in jobs]) if known else (),
         jobs=tuple(_jobs(roles, jobs)),

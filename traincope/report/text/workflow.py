@@ -14,6 +14,10 @@ from traincope.report import schema
 from traincope.units import MISSING, count, duration, share
 
 NO_WAIT = "No wait is recorded: put the waits of the training loops into traincope.wait_for(role)."
+NOT_JOINED = (
+    "The jobs have groups with members in other jobs: `traincope report` of the runs of all members shows who waits in "
+    "their collectives."
+)
 MOSTLY = 2 / 3
 """Share of a wait from which one thing that the awaited job did then explains it: twice all others."""
 NAMED = 0.01
@@ -85,20 +89,34 @@ def _exchange_sentences(found: Sequence[Exchange]) -> Iterator[str]:
                 f"{count(each.num_collectives, 'collective')}; {share(each.awaited_ratio or 0.0)} of all waits in them "
                 "are for it."
             )
-        latest = max(jobs, key=lambda each: each.awaited_ns)
-        waiting = max((each.wait_ratio or 0.0 for each in jobs if each is not latest), default=0.0)
-        if (latest.awaited_ratio or 0.0) >= MOSTLY and waiting >= NAMED:
-            yield (
-                f"{latest.role} is late: the other jobs wait for it up to {share(waiting)} of their step time. Look at "
-                "what its ledger has more than theirs."
-            )
-        elif waiting >= NAMED:
-            yield f"Most waits on {axis} are for no single job: their steps vary. Let them exchange less often."
+        yield from _late_sentence(jobs, axis)
+
+
+def _late_sentence(jobs: Sequence[Exchange], axis: str) -> Iterator[str]:
+    """The job for which the others wait. One that only began last is not late."""
+    began, latest = max(jobs, key=lambda each: each.begun_ns), max(jobs, key=lambda each: each.awaited_ns)
+    begun_ns, awaited_ns = (sum(ns) for ns in zip(*((each.begun_ns, each.awaited_ns) for each in jobs), strict=True))
+    named = began if begun_ns > awaited_ns else latest
+    waiting = max((each.wait_ratio or 0.0 for each in jobs if each is not named), default=0.0)
+    if waiting < NAMED:
+        return
+    if begun_ns > awaited_ns:
+        begun = share(begun_ns / (begun_ns + awaited_ns))
+        yield f"{began.role} began last: {begun} of the waits on {axis} are in the first step that all share."
+    elif (latest.awaited_ratio or 0.0) >= MOSTLY:
+        yield (
+            f"{latest.role} is late: the other jobs wait for it up to {share(waiting)} of their step time. Look at "
+            "what its ledger has more than theirs."
+        )
+    else:
+        yield f"Most waits on {axis} are for no single job: their steps vary. Let them exchange less often."
 
 
 def sentences(workflow: Workflow) -> Iterator[str]:
     """The waits, and the jobs that have none of the others to compare with. One sentence each."""
-    if not workflow.waits and not workflow.exchanges:
+    if workflow.has_groups_between_jobs and not workflow.exchanges:
+        yield NOT_JOINED
+    elif not workflow.waits and not workflow.exchanges:
         yield NO_WAIT
     yield from _exchange_sentences(workflow.exchanges)
     yield from (_wait_sentence(wait, _mostly_in(wait, workflow.roles)) for wait in workflow.waits)
