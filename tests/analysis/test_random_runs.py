@@ -13,6 +13,7 @@ from tests.seeds import seeds
 from tests.timeline.build import Row, action, clock, collective, group, message, phase, rank, run, stall, step
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.attribution.terms import BUBBLE, PHASE_TERMS, exposed_transfer
+from traincope.analysis.communication.workflow import workflow
 from traincope.events import OPEN, Flag, Kind
 from traincope.report.document.document import to_document, to_json
 from traincope.report.text.text import render_document
@@ -124,6 +125,16 @@ def assert_sums(analysis: Analysis) -> None:
     assert all(0 <= (row.wait_ns or 0) <= row.exposed_ns and row.transfer_ns >= 0 for row in analysis.comm)
 
 
+def assert_role_time(analysis: Analysis) -> None:
+    """What a rank did has no gap and no overlap, which `no records` would hide in the role's sum."""
+    assert analysis.job_activity is not None
+    for activity in analysis.job_activity.ranks:
+        assert sum(when.length_ns for when in activity.activities.values()) == activity.recorded.length_ns
+    for role in workflow([analysis]).roles:
+        assert sum(part.ns for part in role.parts) == role.total_ns
+        assert all(part.ns > 0 for part in role.parts)
+
+
 def assert_findings(analysis: Analysis) -> None:
     size = analysis.timeline.run.info.world_size
     assert analysis.verdict
@@ -140,8 +151,11 @@ def assert_findings(analysis: Analysis) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", seeds(40))
 def test_sums_hold_and_the_report_is_written_for_random_records(seed: int) -> None:
-    analysis = analyze(build_timeline(random_run(Random(seed))))
+    records = random_run(Random(seed))
+    records = replace(records, info=replace(records.info, settings={"role": "trainer"}))
+    analysis = analyze(build_timeline(records))
     assert_sums(analysis)
+    assert_role_time(analysis)
     assert_findings(analysis)
     document = to_document(analysis)
     assert json.loads(to_json(document)) == document

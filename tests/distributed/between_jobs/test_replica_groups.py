@@ -48,6 +48,7 @@ def test_groups_that_are_read_together_split_wait_and_transfer(runs: list[Path])
     for role in together["roles"]:
         assert sum(part["ns"] for part in role["parts"]) == role["total_ns"]
         assert role["total_ns"] == 2 * together["elapsed_ns"]
+        assert all(part["ns"] > 0 and part["what"] != "no records" for part in role["parts"])
 
 
 def test_recording_changes_no_loss(runs: list[Path], tmp_path: Path) -> None:
