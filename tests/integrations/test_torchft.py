@@ -1,4 +1,4 @@
-"""torchft 0.2's replica groups, unchanged: two jobs of one rank each, one of them 50 ms late in every step."""
+"""torchft 0.2's replica groups, unchanged: two jobs of one rank each, one of them 200 ms late in every step."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def lighthouse() -> Iterator[str]:
 def runs(lighthouse: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder, jobs = tmp_path_factory.mktemp("torchft"), []
     python = str(python_of("torchft"))
-    for replica, late in enumerate(("0", "0.05")):
+    for replica, late in enumerate(("0", "0.2")):
         launcher = [python, "-m", "torch.distributed.run", "--nproc-per-node=1", "--rdzv-backend=c10d"]
         command = [python, "-m", "traincope.cli.main", "run", "--out", str(folder / str(replica)), "--"]
         command += [*launcher, f"--rdzv-endpoint=127.0.0.1:{free_port()}", str(PROGRAM)]
