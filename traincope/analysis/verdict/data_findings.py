@@ -46,7 +46,7 @@ def rollout_findings(stale: StaleRollouts | None) -> Iterator[Finding]:
         since = "have not been synchronised" if stale.renewed else "were never synchronised"
         yield Finding(
             kind=FindingKind.STALE_ROLLOUTS,
-            confidence=HIGH,
+            confidence=HIGH if stale.renewed else MEDIUM,  # the plan may be to renew them less often than that
             evidence=(
                 f"rollouts are stale: those of the last {count(stale.held_steps, 'step')} are made with weights of "
                 f"version {stale.version}, which {since} in that time and are {count(stale.lag, 'version')} behind"
