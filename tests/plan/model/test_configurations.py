@@ -605,7 +605,9 @@ def test_windows_are_in_the_blocks_where_transformers_has_them(
 
 def test_qwens_windows_are_in_later_blocks_and_only_if_they_are_used() -> None:
     config = PUBLISHED["Qwen1.5-MoE-A2.7B"][1] | {"sliding_window": 1024, "max_window_layers": 20}
-    assert shape_of_config(config, source="config.json", sequence=8192).windows is None
+    unstated = {key: value for key, value in config.items() if key != "use_sliding_window"}
+    for unused in (unstated, config | {"use_sliding_window": False}):
+        assert shape_of_config(unused, source="config.json", sequence=8192).windows is None
     used = shape_of_config(config | {"use_sliding_window": True}, source="config.json", sequence=8192)
     assert used.windows == (None,) * 20 + (1024,) * 4
 

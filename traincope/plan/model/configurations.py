@@ -176,7 +176,8 @@ Windows = tuple[int | None, ...] | None
 def _by_layer_types(sizes: _Sizes, *, every: int | None = None) -> Windows:
     """One window per block, of those that `layer_types` calls sliding.
 
-    `every`: without that key, each so-many-th block has no window; None: the windows' places are unknown.
+    `every`: without that key, each so-many-th block has no window; 0: all blocks have one; None: the windows' places are
+    unknown.
     """
     window, kinds = sizes.find("sliding_window"), sizes.config.get("layer_types")
     if window is None or not sizes.config.get("use_sliding_window", True):
@@ -200,8 +201,10 @@ def _all_blocks(sizes: _Sizes) -> Windows:
 
 
 def _later_blocks(sizes: _Sizes) -> Windows:
-    """Blocks from `max_window_layers` on, where `use_sliding_window` is true, as Qwen's."""
-    if not sizes.config.get("use_sliding_window", False) or sizes.config.get("layer_types") is not None:
+    """Blocks from `max_window_layers` on, where `use_sliding_window` is true, as Qwen's. Its default is false."""
+    if not sizes.config.get("use_sliding_window", False):
+        return None
+    if sizes.config.get("layer_types") is not None:
         return _by_layer_types(sizes)
     first, window = sizes.require("max_window_layers"), sizes.require("sliding_window")
     return tuple(window if block >= first else None for block in range(sizes.require("num_hidden_layers")))
