@@ -3,6 +3,7 @@
 Samples of the other pages are what their commands print.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 GUIDES = sorted(path for path in (ROOT / "docs" / "guides").glob("*.md") if path.name != "README.md")
 COMMAND = re.compile(r"^    (traincope .*)$", re.MULTILINE)
 BLOCK = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
-SAMPLE = re.compile(r"^```\n\$ (traincope (?:.*\\\n)*.*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAMPLE = re.compile(r"^```\n\$ (traincope (?:[^\n]*\\\n)*[^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHERS = ("README.md", "check.md", "search.md", "what-if.md")
 """Pages of docs/plan with samples."""
 
@@ -36,7 +37,8 @@ def samples() -> list[tuple[str, str]]:
     """Commands of pages, and the lines that the pages show of their output."""
     pages = [(ROOT / "docs" / "plan" / name).read_text() for name in OTHERS]
     found = [(each[1].replace("\\\n", " "), each[2]) for page in pages for each in SAMPLE.finditer(page)]
-    assert len(found) >= len(OTHERS)
+    assert len(found) == sum(page.count("\n$ traincope ") for page in pages)
+    assert all(shown for _, shown in found)
     return found
 
 
@@ -68,6 +70,14 @@ def test_a_sample_of_a_page_is_what_its_command_prints(
         main(shlex.split(command)[1:])
     printed_lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in shown.splitlines() if line not in (*printed_lines, "...", "    ...")] == []
+
+
+def test_the_exercises_have_the_utilization_that_their_commands_predict(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "plan" / "exercises.md").read_text()
+    searches = [command for command in COMMAND.findall(page) if " search " in command]
+    answers = [json.loads(printed(f"{command} --top 1 --format json", capsys)) for command in searches]
+    predicted = [f"{100 * answer['ranked'][0]['mfu']:.1f} %" for answer in answers]
+    assert re.findall(r"\| (\S+ %) \|$", page, re.MULTILINE) == predicted
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
