@@ -34,8 +34,10 @@ class ActivationPolicy:
     triton: bool = False
     """Flash attention is its first kernel in Triton (2022), which is slower than the present ones."""
     ordered: bool = False
-    """Flash attention sums gradients in a fixed order, so that runs repeat to the bit: FlashAttention 2, as Transformer
-    Engine takes it with dropout and NVTE_ALLOW_NONDETERMINISTIC_ALGO=0."""
+    """Flash attention sums gradients in a fixed order, so that runs repeat to the bit: rates of FlashAttention 2.
+
+    With NVTE_ALLOW_NONDETERMINISTIC_ALGO=0, Transformer Engine takes it on an A100, and prefers cuDNN on an H100
+    (get_attention_backend)."""
     score_biases: bool = False
     """Attention that is not fused adds biases to its scores (ALiBi; Press et al. 2021, arXiv:2108.12409)."""
     copies_output: bool = False
