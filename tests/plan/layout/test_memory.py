@@ -214,6 +214,11 @@ def test_settings_of_shards_need_shards(settings: dict[str, object]) -> None:
         Layout(dp=4, **settings)  # type: ignore[arg-type]
 
 
+def test_whole_sums_of_gradients_need_whole_gradients() -> None:
+    with pytest.raises(UsageError, match="cast_sums needs ZeRO stage 0 or 1, not 2"):
+        Layout(dp=4, zero=2, cast_sums=True)
+
+
 def test_learned_positions_lie_on_the_first_stage_and_tp_does_not_split_them() -> None:
     """A block of 12 x 64 x 64 numbers on each of two stages, and a tied matrix of 64 x 100; 32 positions of 64."""
     shape = Transformer(layers=2, hidden=64, heads=4, vocabulary=100, sequence=32, positions=32)

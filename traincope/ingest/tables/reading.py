@@ -40,7 +40,7 @@ LATEST_SECONDS = 9e9
 LONGEST_SECONDS = 1e8
 """Bound of `duration`."""
 LONGEST_USUAL_SECONDS = 3600.0
-"""Median duration of a microbatch's computations, from which the numbers are no seconds."""
+"""Median duration of a microbatch's computations, above which the numbers are not seconds."""
 LAST_IN_ORDER = 1 << 53
 """Bound of `seq_id`: larger numbers of 64 bits are not exact as floats."""
 

@@ -212,7 +212,9 @@ def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:
     Korthikanti et al. 2022, arXiv:2205.05198, section 4.2: forward and backward each have an all-reduce after the
     attention and one after the feed-forward. With sequence parallelism a gather and a reduction replace each. A forward
     that runs again needs nothing after its last product. With experts only the tokens that each expert takes are
-    gathered and reduced (Megatron-Core's token dispatcher). Into a latent attention go its narrow vectors.
+    gathered and reduced (Megatron-Core's token dispatcher). Into a latent attention go its narrow vectors
+    (megatron/core/transformer/multi_latent_attention.py). The weights that make them are whole on each rank, and see
+    only its tokens, so their gradients are summed (megatron/core/distributed/finalize_model_grads.py).
     """
     reductions, gathers, regathers = _streams(traffic, rank)
     blocks = traffic.blocks(rank)[0]
@@ -228,7 +230,7 @@ def _tensor(traffic: Traffic, rank: int) -> Iterator[Volume]:
         operation="all_reduce",
         what="gradients of whole weights",
         ranks=traffic.layout.tp,
-        count=min(traffic.shape.whole_weights, 1),
+        count=1 if traffic.shape.whole_weights else 0,
         num_bytes=blocks * traffic.shape.whole_weights * DTYPES[traffic.precision.gradients],
     )
 

@@ -113,6 +113,8 @@ class Layout:
 
     def _check_sharing(self) -> None:
         shards = self.shards // self.replicas
+        if self.cast_sums and self.zero > 1:
+            raise UsageError(f"cast_sums needs ZeRO stage 0 or 1, not {self.zero}")
         if (self.quantize_weights or self.quantize_gradients) and not self.zero:
             raise UsageError("quantized weights and gradients need ZeRO stage 1, 2 or 3")
         if self.node_ranks is not None:

@@ -176,7 +176,7 @@ Windows = tuple[int | None, ...] | None
 def _by_layer_types(sizes: _Sizes, *, every: int | None = None) -> Windows:
     """One window per block, of those that `layer_types` calls sliding.
 
-    `every`: without that key, each so-many-th block has no window; 0: all blocks have one; None: the windows' places are
+    `every`: without that key, each so-many-th block has no window. 0: all blocks have one. None: their places are
     unknown.
     """
     window, kinds = sizes.find("sliding_window"), sizes.config.get("layer_types")

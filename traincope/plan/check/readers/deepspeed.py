@@ -35,21 +35,9 @@ OLD_OFFLOAD = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload
 """Table of an offload -> its older flag, for the CPU."""
 HARMLESS = frozenset(
     {
-        *(
-            "scheduler",
-            "communication_data_type",
-            "prescale_gradients",
-            "gradient_predivide_factor",
-            "sparse_gradients",
-        ),
-        *(
-            "zero_allow_untested_optimizer",
-            "zero_force_ds_cpu_optimizer",
-            "aio",
-            "steps_per_print",
-            "dump_state",
-            "seed",
-        ),
+        *("scheduler", "communication_data_type", "prescale_gradients", "gradient_predivide_factor"),
+        *("sparse_gradients", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "aio"),
+        *("steps_per_print", "dump_state", "seed"),
         *("wall_clock_breakdown", "flops_profiler", "activation_checkpointing", "tensorboard", "wandb", "csv_monitor"),
         *("comet", "comms_logger", "autotuning", "data_types", "checkpoint", "load_universal_checkpoint", "compile"),
         *("use_data_before_expert_parallelism", "seq_parallel_communication_data_type", "memory_breakdown", "timers"),
