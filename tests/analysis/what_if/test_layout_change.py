@@ -1,18 +1,27 @@
 """Steps in another layout, from two recorded trainings. Predicted and then made: `python -m tests.truth predicted`."""
 
+import json
 from functools import cache
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
 from traincope.analysis import Analysis, SettingsPrediction, analyze, parse_settings, predict_settings
-from traincope.analysis.what_if.layout_change import Declared, _copying_seconds, _predict, new_layout
+from traincope.analysis.what_if.layout_change import (
+    Declared,
+    _copying_seconds,
+    _predict,
+    check_sharing,
+    copying_seconds,
+    new_layout,
+)
 from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import Settings
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import Layout, Overlap
-from traincope.plan.layout.machine import Algorithm, Machine, Tier
+from traincope.plan.layout.layout import Layout, Overlap, Place
+from traincope.plan.layout.machine import Algorithm, Host, Machine, Tier
 from traincope.plan.layout.prediction import AxisTime, Prediction
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.timeline import open_run
@@ -123,6 +132,127 @@ def test_messages_have_the_numbers_of_the_new_layout(
     assert seconds == dp_seconds(recorded(**so_recorded), Settings())
 
 
+INT8 = 1 + 4 / 256
+"""Bytes of a number with its share of a scale."""
+
+
+@pytest.mark.parametrize(
+    ("change", "so_recorded", "num_bytes"),
+    [
+        (Settings(quantize_weights=True), {"quantize_weights": True}, 3 / 4 * (2 * INT8 + 4)),
+        (Settings(quantize_gradients=True), {"quantize_gradients": True}, 3 / 4 * (2 * 2 + INT8)),
+        (Settings(node_ranks=2), {"node_ranks": 2}, 3 / 4 * 2 + 1 / 2 * 2 + 3 / 4 * 4),
+        (
+            Settings(node_ranks=2, quantize_weights=True, quantize_gradients=True),
+            {"node_ranks": 2, "quantize_weights": True, "quantize_gradients": True},
+            3 / 4 * INT8 + 1 / 2 * 2 + 3 / 4 * INT8,
+        ),
+    ],
+)
+def test_zeropp_sends_int8_and_gathers_for_backward_in_the_node(
+    change: Settings, so_recorded: dict[str, object], num_bytes: float
+) -> None:
+    """Bytes of one parameter and microbatch on 4 ranks, in nodes of 2. A run with ZeRO++ sends the same."""
+    plain, with_it = recorded(fsdp=4), recorded(fsdp=4, fsdp_table=so_recorded)
+    parameters = Declared.of(plain).shape.parameters
+    assert dp_seconds(plain, change) == pytest.approx(MICROBATCHES * num_bytes * parameters / 1e9)
+    assert dp_seconds(with_it, Settings()) == dp_seconds(plain, change)
+    undone = Settings(node_ranks=1, quantize_weights=False, quantize_gradients=False)
+    assert dp_seconds(with_it, undone) == dp_seconds(plain, Settings())
+
+
+def test_zeropp_needs_shards_of_fsdp() -> None:
+    declared = Declared.of(recorded(dp=4, ddp={"shard_optimizer": True}))
+    with pytest.raises(UsageError, match="this layout has no shards of FSDP; add zero=2 or zero=3"):
+        check_sharing(declared, new_layout(declared.layout, Settings(quantize_weights=True)))
+    check_sharing(declared, new_layout(declared.layout, Settings(quantize_weights=True, zero=3)))
+    with pytest.raises(UsageError, match="node_ranks is 3; it must divide the 4 ranks"):
+        new_layout(declared.layout, Settings(node_ranks=3, zero=3))
+
+
+def test_copies_of_quantized_messages_take_as_long_as_whole_ones() -> None:
+    machine = Machine(peak_flops=1e12, memory_bytes=1, node_bytes_per_second=1e9, network_bytes_per_second=1e9)
+    declared = Declared.of(recorded(fsdp=4))
+    layout = new_layout(declared.layout, Settings(quantize_weights=True, quantize_gradients=True))
+    assert copying_seconds(declared, layout, machine) == pytest.approx(0.0)
+
+
+SERVER = Host(
+    link_bytes_per_second=10e9,
+    memory_bytes=1 << 40,
+    memory_bytes_per_second=50e9,
+    nvme_bytes=1 << 40,
+    nvme_bytes_per_second=4e9,
+    source="by hand",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds_of_a_parameter"),
+    [
+        # The CPU passes over 44 bytes. Gradients in fp32 come, and weights in bf16 go back.
+        (Settings(offload_optimizer=Place.CPU), 44 / 50e9 + (4 + 2) / 10e9),
+        # 12 bytes of state are read from the disk and written.
+        (Settings(offload_optimizer=Place.NVME), 2 * 12 / 4e9 + (4 + 2) / 10e9),
+    ],
+)
+def test_offload_takes_the_rates_of_the_server(change: Settings, seconds_of_a_parameter: float) -> None:
+    """Each of 4 ranks updates a quarter of the parameters."""
+    declared = Declared.of(recorded(fsdp=4))
+    machine = Machine(
+        peak_flops=1e12, memory_bytes=1, node_bytes_per_second=1e9, network_bytes_per_second=1e9, host=SERVER
+    )
+    after = _predict(declared, new_layout(declared.layout, change), machine)
+    assert after.offload_seconds == pytest.approx(declared.shape.parameters / 4 * seconds_of_a_parameter, rel=1e-4)
+
+
+def on_device(tmp_path: Path, **device: object) -> Analysis:
+    """The sample run, as if its ranks had had this device."""
+    copied = tmp_path / "run"
+    copytree(SAMPLES / "demo", copied)
+    for manifest in copied.rglob("rank*.json"):
+        document = json.loads(manifest.read_text(encoding="utf-8"))
+        if "device" in document:
+            document["device"] = device
+            manifest.write_text(json.dumps(document), encoding="utf-8")
+    return analyze(open_run(copied))
+
+
+def test_an_update_on_the_cpu_saves_that_of_the_device(tmp_path: Path) -> None:
+    """On an A100's server: 44 bytes over 51.2 GB/s, and 8 over 31.5 GB/s, of half of a stage's parameters."""
+    analysis = on_device(tmp_path, name="NVIDIA A100-SXM4-80GB")
+    settings = parse_settings("offload_optimizer=cpu")
+    assert settings is not None
+    prediction = predict_settings(analysis, settings)
+    shape = Declared.of(analysis.timeline.run.info.settings).shape
+    # Three of six blocks and the embedding or the logits, without the norms that formulas leave out.
+    block = 2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 704
+    assert shape.parameters == 6 * block + 2 * 257 * 256
+    updated = (3 * block + 257 * 256) / 2
+    # The mean of these rates, and of half of them.
+    offload = 1.5 * updated * (44 / 51.2e9 + 8 / 31.5e9)
+    saved = max((rank.total("optimizer") or 0) / int(rank.counted.sum()) for rank in analysis.ledger.ranks) / 1e9
+    assert 0 < offload < saved
+    assert prediction.predicted_ns < prediction.step_ns
+    assert prediction.step_ns - prediction.predicted_ns == pytest.approx((saved - offload) * 1e9, rel=0.1)
+    assert "no published training with ZeRO++ or offload was compared with the formula" in prediction.stands_on
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ({"name": "AMD EPYC", "threads": 2}, "the ranks of this run compute on a processor"),
+        ({"name": "NVIDIA GeForce RTX 4090"}, "disks of this run's servers are unknown"),
+    ],
+)
+def test_offload_to_unknown_rates_is_refused(tmp_path: Path, device: dict[str, object], sentence: str) -> None:
+    analysis = on_device(tmp_path, **device)
+    settings = parse_settings("offload_optimizer=nvme")
+    assert settings is not None
+    with pytest.raises(UsageError, match=sentence):
+        predict_settings(analysis, settings)
+
+
 HSDP = {"dp_replicate": 2, "fsdp": 2}
 
 
@@ -177,9 +307,7 @@ def test_stage_1_of_a_pipeline_stays_fsdp() -> None:
     [
         ({"dp": 4, "ddp": {"compression": "powersgd"}}, "ddp.compression = 'powersgd'"),
         ({"dp": 4, "ddp": {"compression": "bf16"}}, "ddp.compression = 'bf16'"),
-        ({"fsdp": 4, "fsdp_table": {"quantize_weights": True}}, "fsdp.quantize_weights = True"),
-        ({"fsdp": 4, "fsdp_table": {"quantize_gradients": True}}, "fsdp.quantize_gradients = True"),
-        ({"fsdp": 4, "fsdp_table": {"node_ranks": 2}}, "fsdp.node_ranks = 2"),
+        ({"fsdp": 4, "fsdp_table": {"quantization_block": 128}}, "fsdp.quantization_block = 128"),
     ],
 )
 def test_a_run_whose_messages_have_no_formula_is_refused(run_settings: dict[str, Any], sentence: str) -> None:

@@ -309,11 +309,20 @@ def test_an_expression_of_factors_has_no_settings() -> None:
         ("dp=8,pp=2", "ask for dp alone"),
         ("zero=4", "choose one of 0, 1, 2, 3"),
         ("stragglers=1", "choose one of none"),
+        ("quantize_weights=yes", "choose one of true, false"),
+        ("offload_optimizer=disk", "choose one of device, cpu, nvme"),
     ],
 )
 def test_an_impossible_expression_is_refused_in_one_sentence(expression: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         parse_settings(expression)
+
+
+def test_settings_are_printed_as_they_are_asked() -> None:
+    asked = "zero=3, node_ranks=8, quantize_weights=true, offload_parameters=nvme"
+    settings = parse_settings(asked)
+    assert settings is not None
+    assert settings.text == asked
 
 
 @pytest.mark.parametrize(

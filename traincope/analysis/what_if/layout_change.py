@@ -1,45 +1,59 @@
 """Step time in another layout of the same batch, by the formula of `plan search` with the rates that a run measured.
 
-No replay can show messages that the run never sent, so `dp`, `cp`, `ep` and `zero` are computed. The formula gives the
-run's own layout and the new one. Their difference, and their ratio, are applied to the recorded step: what the formula
-does not know stays the same, or grows with the rest. On a processor, FSDP's copies of what it gathers and reduces take
-no time, or as long as the messages. The expected step is the mean of these. The interval spans them, with all
-communication hidden and with none hidden, and is widened by the formula's error for the run's own layout.
+No replay can show messages that the run never sent, so `dp`, `cp`, `ep`, `zero`, ZeRO++ and offload are computed. The
+formula gives the run's own layout and the new one. Their difference, and their ratio, are applied to the recorded step:
+what the formula does not know stays the same, or grows with the rest. On a processor, FSDP's copies of what it gathers
+and reduces take no time, or as long as the messages. The expected step is the mean of these. The interval spans them,
+with all communication hidden and with none hidden, and is widened by the formula's error for the run's own layout.
+
+ZeRO++'s kernels take the bandwidth of the device's data sheet; on a processor they are among the copies, which then
+take as long as messages that are not quantized. The CPU's update and its copies take the rates of the vendor's server,
+or half of them, and the time of the device's update, as recorded, is saved.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import mean
+from types import MappingProxyType
 from typing import Any
 
 from traincope.analysis.analyze import Analysis
+from traincope.analysis.attribution.terms import PHASE_TERMS
 from traincope.analysis.what_if.rates import measured_rates
 from traincope.analysis.what_if.settings import LAYOUT, Settings
 from traincope.errors import UsageError
+from traincope.events import Phase
+from traincope.plan.hardware import find_hardware
 from traincope.plan.layout.activations import ActivationPolicy
-from traincope.plan.layout.layout import Layout, Overlap
+from traincope.plan.layout.layout import Layout, Overlap, Place
 from traincope.plan.layout.machine import Machine, Tier
-from traincope.plan.layout.prediction import Prediction, predict
+from traincope.plan.layout.prediction import Prediction, predict, quantizing_seconds
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
+from traincope.plan.search.clusters import host_of
 from traincope.plan.search.rates import MeasuredRates
 from traincope.units import count, duration
 
 UNDECLARED = (
-    "dp, cp, ep and zero are computed from the model's sizes, which only a run of `traincope train` declares; "
+    f"{', '.join(LAYOUT)} are computed from the model's sizes, which only a run of `traincope train` declares; "
     "`traincope plan search --like RUN` takes them as options"
 )
 NUMBERS = {"fp32": "fp32", "fp16": "fp16"}
 """Precision of a training -> type of its activations; all others keep bf16."""
 PLAIN_TRAFFIC = (
     ("ddp", "compression", "none"),
-    ("fsdp", "quantize_weights", False),
-    ("fsdp", "quantize_gradients", False),
-    ("fsdp", "node_ranks", None),
+    ("fsdp", "quantization_block", 256),
 )
 """(table, setting, value) of weights and gradients that travel as the formula counts them. Runs older than a setting do
 not have it."""
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {"offload_optimizer": "optimizer_place", "offload_parameters": "parameters_place"}
+)
+"""Setting -> its name in `Layout`, if it has another one."""
+PLACES: Mapping[str, Place] = MappingProxyType({"none": Place.DEVICE, "cpu": Place.CPU, "file": Place.NVME})
+"""Place by its name in a run's table `offload`."""
+OPTIMIZER = PHASE_TERMS[Phase.OPTIMIZER]
 UNKNOWN_RATE = 1e30
 """Rate of links that no message of the run shows. A prediction that needs it is refused."""
 
@@ -92,6 +106,7 @@ class Declared:
                 micro_batch=train["batch"] // replicas // microbatches,
                 overlap=Overlap.DATA,
                 fused_sums=False,
+                **_sharing(settings, zero=stage if sharded else 0),
                 **{
                     name: parallel[name]
                     for name in ("tp", "pp", "cp", "ep", "sequence_parallel", "cp_method", "schedule", "virtual")
@@ -135,6 +150,23 @@ def _shape(model: Mapping[str, Any], experts: object) -> Transformer:
     return Transformer(**{name: model[name] for name in names}, gated_mlp=True, untied=True, experts=routed)
 
 
+def _sharing(settings: Mapping[str, Any], *, zero: int) -> dict[str, Any]:
+    """ZeRO++ and offload of a run. Below stage 3 weights that lie elsewhere stay on the device, and the CPU updates
+    them. Runs older than a setting do not have it.
+    """
+    fsdp, offload = _table(settings, "fsdp"), settings.get("offload", {})
+    optimizer, parameters = (PLACES[offload.get(name, "none")] for name in ("optimizer", "parameters"))
+    if zero < 3 and parameters is not Place.DEVICE:
+        optimizer, parameters = optimizer if optimizer is not Place.DEVICE else Place.CPU, Place.DEVICE
+    return {
+        "node_ranks": fsdp.get("node_ranks") if zero == 3 else None,
+        "quantize_weights": fsdp.get("quantize_weights", False),
+        "quantize_gradients": fsdp.get("quantize_gradients", False),
+        "optimizer_place": optimizer,
+        "parameters_place": parameters,
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChange:
     """Seconds of the step after a change."""
@@ -152,14 +184,24 @@ def changed_layout(analysis: Analysis, settings: Settings, *, step_seconds: floa
     """
     declared = Declared.of(analysis.timeline.run.info.settings)
     layout = new_layout(declared.layout, settings)
+    check_sharing(declared, layout)
     rates = measured_rates(analysis, source="this run", asked_by="")
     machine = _machine(analysis, rates)
+    check_offload(declared.layout, layout, machine)
     before, after = (_predict(declared, each, machine) for each in (declared.layout, layout))
     _check_rates(rates, before, after)
-    copying = _copying_seconds(declared.layout, layout, before, after)
-    copies = (0.0,) if rates.streams else (0.0, copying)
+    saved = _saved_seconds(analysis, declared.layout, layout)
+    copies: tuple[float, ...] = (0.0, copying_seconds(declared, layout, machine))
+    if rates.streams:
+        copies = (_quantizing_seconds(analysis, declared, layout),)
+    if layout.updates_on_cpu:
+        # A server reaches its data sheets' rates, or half of them.
+        halved = after.offload_seconds - before.offload_seconds
+        copies = tuple(each + more for each in copies for more in (0.0, halved))
     steps = {
-        bound: [each for more in copies for each in _applied(step_seconds, before, after, bound=bound, more=more)]
+        bound: [
+            each for more in copies for each in _applied(step_seconds, before, after, bound=bound, more=more - saved)
+        ]
         for bound in ("expected_seconds", "best_seconds", "worst_seconds")
     }
     bounds = [each for of_bound in steps.values() for each in of_bound]
@@ -168,7 +210,10 @@ def changed_layout(analysis: Analysis, settings: Settings, *, step_seconds: floa
         expected=mean(steps["expected_seconds"]),
         least=max(min(bounds) - own_error, 0.0),
         most=max(bounds) + own_error,
-        facts=tuple(_facts(declared, layout, rates, before, after, step_seconds=step_seconds)),
+        facts=(
+            *_facts(declared, layout, rates, before, after, step_seconds=step_seconds),
+            *_sharing_facts(declared, layout, machine, after, saved=saved),
+        ),
     )
 
 
@@ -192,9 +237,80 @@ def _copying_seconds(old: Layout, new: Layout, before: Prediction, after: Predic
     return copied(new, after) - copied(old, before) * after.compute_seconds / before.compute_seconds
 
 
+def copying_seconds(declared: Declared, layout: Layout, machine: Machine) -> float:
+    """`_copying_seconds` with messages that are not quantized, because quantizing them is no less work."""
+    old = declared.layout
+    before, after = (_predict(declared, _unquantized(each), machine) for each in (old, layout))
+    return _copying_seconds(old, layout, before, after)
+
+
+def _unquantized(layout: Layout) -> Layout:
+    return replace(layout, quantize_weights=False, quantize_gradients=False)
+
+
+def _quantizing_seconds(analysis: Analysis, declared: Declared, layout: Layout) -> float:
+    """Seconds that ZeRO++'s kernels take more than in the run, by the data sheet."""
+    if _unquantized(layout) == layout and _unquantized(declared.layout) == declared.layout:
+        return 0.0
+    name = _device(analysis)
+    spec = find_hardware(name)
+    if spec is None or spec.bytes_per_second is None:
+        raise UsageError(
+            f"the bandwidth of the memory of {name} is unknown, so the time of the kernels that quantize is; record a "
+            "run on a device with a data sheet"
+        )
+    old, new = (
+        quantizing_seconds(declared.shape, layout=each, bytes_per_second=spec.bytes_per_second)
+        for each in (declared.layout, layout)
+    )
+    return new - old
+
+
+def _saved_seconds(analysis: Analysis, old: Layout, new: Layout) -> float:
+    """Seconds of the device's update, as recorded, that an update on the CPU saves."""
+    if old.updates_on_cpu or not new.updates_on_cpu:
+        return 0.0
+    ledgers = [rank for rank in analysis.ledger.ranks if rank.counted.any()]
+    return max((rank.total(OPTIMIZER) or 0) / int(rank.counted.sum()) for rank in ledgers) / 1e9
+
+
+def check_sharing(declared: Declared, layout: Layout) -> None:
+    """Raise UsageError for ZeRO++ without shards of FSDP: DDP has none."""
+    if layout.node_ranks is None and _unquantized(layout) == layout:
+        return
+    if not declared.uses_fsdp(layout) or layout.shards == layout.replicas:
+        raise UsageError(
+            "quantize_weights, quantize_gradients and node_ranks change what FSDP sends, and this layout has no shards "
+            "of FSDP; add zero=2 or zero=3"
+        )
+
+
+def check_offload(old: Layout, new: Layout, machine: Machine) -> None:
+    """Raise UsageError for a change of places whose rates are unknown."""
+    if (old.state_place, old.parameters_place) == (new.state_place, new.parameters_place):
+        return
+    if not machine.streams:
+        raise UsageError(
+            "the ranks of this run compute on a processor, so its memory holds all state already; offload_optimizer "
+            "and offload_parameters need a run on GPUs"
+        )
+    if machine.host is None:
+        raise UsageError(
+            "the rates of the CPU, of PCIe and of the disks of this run's servers are unknown, so offload has no time; "
+            "record a run on a GPU of `traincope plan search`"
+        )
+    if old.updates_on_cpu and not new.updates_on_cpu:
+        raise UsageError(
+            "the CPU updates the weights in this run, so it does not show how long its device would take; record a run "
+            "without offload"
+        )
+
+
 def new_layout(layout: Layout, settings: Settings) -> Layout:
     """The layout with these settings and the same batch. Raises UsageError if batch or shards do not divide."""
-    wanted = {name: value for name in LAYOUT if (value := getattr(settings, name)) is not None}
+    wanted = {FIELDS.get(name, name): value for name in LAYOUT if (value := getattr(settings, name)) is not None}
+    if wanted.get("node_ranks") == 1:
+        wanted["node_ranks"] = None
     dp = wanted.get("dp", layout.dp)
     pieces = dp * layout.microbatches
     if layout.batch % pieces:
@@ -234,8 +350,15 @@ def _machine(analysis: Analysis, rates: MeasuredRates) -> Machine:
         ranks_per_node=1 << 20 if len(hosts) == 1 else max(hosts.values()),
         node_bytes_per_second=UNKNOWN_RATE,
         network_bytes_per_second=UNKNOWN_RATE,
+        host=host_of(_device(analysis)) if rates.streams else None,
     )
     return rates.applied(known)
+
+
+def _device(analysis: Analysis) -> str:
+    """Name of the ranks' devices; of different ones, all names."""
+    names = {str(rank.info.device.get("name", "unknown")) for rank in analysis.timeline.run.ranks}
+    return ", ".join(sorted(names))
 
 
 def _predict(declared: Declared, layout: Layout, machine: Machine) -> Prediction:
@@ -313,6 +436,29 @@ def _facts(
             "the ranks have no streams, so messages of FSDP, tp and a ring of cp are not hidden; FSDP's copies of its "
             "messages take no time, or as long as they do: both are computed"
         )
+
+
+def _sharing_facts(
+    declared: Declared, layout: Layout, machine: Machine, after: Prediction, *, saved: float
+) -> Iterator[str]:
+    """Yield what ZeRO++ and offload stand on."""
+    quantized = _unquantized(layout) != layout
+    if layout.node_ranks is not None:
+        yield f"backward gathers weights among {layout.node_ranks} ranks, from a copy that they keep from forward on"
+    if quantized:
+        what = [name for name in ("weights", "gradients") if getattr(layout, f"quantize_{name}")]
+        kernels = "by the memory's bandwidth of the data sheet" if machine.streams else "among FSDP's copies"
+        yield f"{' and '.join(what)} travel as int8 with a scale for 256 numbers; the kernels for that count {kernels}"
+    if layout.updates_on_cpu and machine.host is not None:
+        yield (
+            f"offload takes {duration(after.offload_seconds * 1e9)} that nothing hides, by data sheets, or twice as "
+            f"long, if the server reaches half of their rates: {machine.host.source}"
+        )
+        if not declared.layout.updates_on_cpu:
+            yield f"the device's update, {duration(saved * 1e9)} in the run, is saved"
+        yield "whether the state fits there is not checked; `traincope plan memory` shows its bytes"
+    if quantized or layout.node_ranks is not None or (layout.updates_on_cpu and machine.host is not None):
+        yield "no published training with ZeRO++ or offload was compared with the formula"
 
 
 def _messages(declared: Declared, layout: Layout) -> str:

@@ -5,7 +5,8 @@
   the run (`link_law`).
 - `prefetch` loads batches while the training computes: a step waits for a batch only if loading takes longer.
 - `stragglers=none` gives each rank the median work of its stage.
-- `dp`, `cp`, `ep` and `zero` are computed by the formula of `plan search`, with the run's rates (`layout_change`).
+- `dp`, `cp`, `ep`, `zero`, ZeRO++ and offload are computed by the formula of `plan search`, with the run's rates
+  (`layout_change`).
 
 `tp`, `prefetch` and `stragglers` replay the recorded steps (`replay`). The interval spans all assumptions, and is
 widened by the error of a replay without changes and by the scatter of the steps.

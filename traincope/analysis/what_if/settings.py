@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass, fields
 
 from traincope.errors import UsageError
-from traincope.plan.layout.layout import ZERO_STAGES
+from traincope.plan.layout.layout import ZERO_STAGES, Place
 from traincope.plan.pipeline.orders import SCHEDULES
 
-SETTING = re.compile(r"\s*(?P<name>[a-z]+)\s*=\s*(?P<value>\S+)\s*")
-LAYOUT = ("dp", "cp", "ep", "zero")
+SETTING = re.compile(r"\s*(?P<name>[a-z_]+)\s*=\s*(?P<value>\S+)\s*")
+QUANTIZING = ("quantize_weights", "quantize_gradients")
+OFFLOADING = ("offload_optimizer", "offload_parameters")
+LAYOUT = ("dp", "cp", "ep", "zero", "node_ranks", *QUANTIZING, *OFFLOADING)
 """Settings of a layout that are computed by formula, with the rates of the run."""
 OTHER_NAMES = {"fsdp": "dp, the ranks that see other sequences", "micro_batch": "microbatches"}
 """Name of a setting that is changed under another one -> that one."""
@@ -34,6 +36,14 @@ class Settings:
     ep: int | None = None
     zero: int | None = None
     """ZeRO stage."""
+    node_ranks: int | None = None
+    """Ranks that share a copy of the weights from forward to backward (ZeRO++'s hpZ); 1: no such copy."""
+    quantize_weights: bool | None = None
+    quantize_gradients: bool | None = None
+    offload_optimizer: Place | None = None
+    """Place of the optimizer's state."""
+    offload_parameters: Place | None = None
+    """Place of ZeRO-3's weights and gradients."""
     stragglers: str | None = None
     """`none`: each rank's work takes at most the median of the ranks."""
 
@@ -52,7 +62,11 @@ class Settings:
     @property
     def text(self) -> str:
         given = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return ", ".join(f"{name}={value}" for name, value in given if value is not None)
+        return ", ".join(f"{name}={_text(value)}" for name, value in given if value is not None)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 NAMES = tuple(each.name for each in fields(Settings))
@@ -72,7 +86,7 @@ def parse_settings(expression: str) -> Settings | None:
             raise UsageError(f"{name} is not a setting here; use {OTHER_NAMES[name]}. Choose among {', '.join(NAMES)}")
     if not any(name in NAMES for name in names):
         return None
-    values: dict[str, int | str] = {}
+    values: dict[str, int | str | Place] = {}
     for part, match in zip(parts, matches, strict=True):
         if match is None or match["name"] not in NAMES:
             raise UsageError(f"{part.strip()!r} cannot be combined with settings; ask for it alone")
@@ -90,13 +104,17 @@ def parse_settings(expression: str) -> Settings | None:
     return settings
 
 
-def _value(name: str, text: str) -> int | str:
+def _value(name: str, text: str) -> int | str | Place:
     if name == "schedule":
         return _chosen(name, text, tuple(SCHEDULES))
     if name == "stragglers":
         return _chosen(name, text, (NONE,))
     if name == "zero":
         return int(_chosen(name, text, tuple(map(str, ZERO_STAGES))))
+    if name in QUANTIZING:
+        return _chosen(name, text, ("true", "false")) == "true"
+    if name in OFFLOADING:
+        return Place(_chosen(name, text, tuple(Place)))
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
         raise UsageError(f"{name}={text}: {name} is a whole number from 1 to {1 << 20}")
     return int(text)

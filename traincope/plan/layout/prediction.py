@@ -347,16 +347,32 @@ def _copy_seconds(traffic: Traffic, *, machine: Machine) -> float:
     """Time of FSDP's copies, or of adding a microbatch's gradients to the sum of those before: read both, write one."""
     layout, held = traffic.layout, _fullest(traffic.shape, traffic.layout)
     if layout.zero >= 2:
-        gathers = 2 * layout.microbatches if layout.zero == 3 else 1
-        gather = GATHER_ACCESSES + (QUANTIZED_GATHER_ACCESSES if layout.quantize_weights else 0)
-        reduction = REDUCTION_ACCESSES + (QUANTIZED_REDUCTION_ACCESSES if layout.quantize_gradients else 0)
-        accesses = gather * gathers + reduction * layout.microbatches
-        accesses = accesses if layout.shards > layout.replicas else 0
+        accesses = GATHER_ACCESSES * _gathers(layout) + REDUCTION_ACCESSES * layout.microbatches
+        accesses = accesses + quantizing_accesses(layout) if layout.shards > layout.replicas else 0
     elif layout.cast_sums:
         accesses = (traffic.sum_accesses + CAST_ACCESSES) * layout.microbatches
     else:
         accesses = 0 if layout.fused_sums else traffic.sum_accesses * (layout.microbatches - 1)
     return accesses * (held.common + held.experts) * _streaming_seconds(machine)
+
+
+def _gathers(layout: Layout) -> int:
+    """Times that FSDP gathers all weights in a step."""
+    return 2 * layout.microbatches if layout.zero == 3 else 1
+
+
+def quantizing_accesses(layout: Layout) -> int:
+    """Bytes per parameter that ZeRO++'s kernels read and write in a step. Copies of hpZ are gathered as they are."""
+    gathers = layout.microbatches if layout.node_ranks is not None else _gathers(layout)
+    reductions = layout.microbatches if layout.zero >= 2 else 1
+    accesses = QUANTIZED_GATHER_ACCESSES * gathers if layout.quantize_weights else 0
+    return accesses + (QUANTIZED_REDUCTION_ACCESSES * reductions if layout.quantize_gradients else 0)
+
+
+def quantizing_seconds(shape: Transformer, *, layout: Layout, bytes_per_second: float) -> float:
+    """Time of ZeRO++'s kernels in a step of the fullest rank. `bytes_per_second`: bandwidth of the device's memory."""
+    held = _fullest(shape, layout)
+    return quantizing_accesses(layout) * (held.common + held.experts) / (bytes_per_second * STREAMING)
 
 
 def _fullest(shape: Transformer, layout: Layout) -> Elements:

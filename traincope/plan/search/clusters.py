@@ -189,6 +189,12 @@ def find_accelerator(name: str) -> Accelerator:
     return ACCELERATORS[key]
 
 
+def host_of(device: str) -> Host | None:
+    """Share of the vendor's server of the device with this name in torch; None if no server is known."""
+    spec = find_hardware(device)
+    return next((each.host for each in ACCELERATORS.values() if spec is not None and each.spec == spec), None)
+
+
 def device_name(name: str) -> str:
     """The name of a data sheet by that of an accelerator in any case; any other name stays."""
     accelerator = ACCELERATORS.get(name.lower().replace("_", "-"))
