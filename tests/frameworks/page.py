@@ -27,29 +27,22 @@ HEAD = """# Real packages, really trained
 without a change to its code. It compares the recording with the truth about the program, which is counted by hand in
 `tests/frameworks`, and writes this page. `make test-frameworks ONLY=lightning` runs some.
 
-Each package has an environment of its own, with the torch of `constraints.txt`. All models are tiny. The recorder ran
-without a budget, so every step has its detail, and without its agent.
+All models are tiny. The recorder ran without a budget, so every step has its detail, and without its agent.
 
 - A cell has the measured value. Where the truth is another one, the last column has both.
 - `collectives`: of every axis and operation, number and bytes after step 0. What an evaluation sends before its first
-  or after its last forward counts in a step, and so it does in the truth.
+  or after its last forward counts in a step.
 - `FLOPs`: of one step, forward and backward, within 1 % of the formula.
 - `evaluations`, `checkpoints`: the numbers of optimizer steps after which the report has them.
-- A program without any optimizer shows its steps by its weights: they change in place, or lose their gradients. If it
-  changes them by `.data` and keeps their gradients, or drops them after each backward, the report says that the number
-  of steps is unknown.
 - `losses`: bit by bit those of the bare program. In every row without a remark, exit code and output are the bare
   program's too, no probe failed, and the report names no fault.
 
-- torchtitan 0.2.2 is the last version that fits this torch. Its trainer runs, with the CPU as its device. On two ranks
-  all of its meshes share the group of all ranks, so the loss has the axis of the weights.
+- torchtitan 0.2.2 is the last version that fits this torch. On two ranks all of its meshes share the group of all
+  ranks, so the loss has the axis of the weights.
 - Megatron-Core's schedules allocate on a GPU, so its program has a loop of its own. ZeRO-3 gathers weights each time:
   by default it would keep weights as small as these.
 
-- Ray Train runs the training in a thread of its workers, and ends these by a signal after it.
-
-Not in the table: MosaicML Composer. Its newest version, 0.32.1, needs a torch older than 2.7.1, so it does not install
-with this one (tried on 26 November 2026).
+Not in the table: MosaicML Composer, whose newest version, 0.32.1, needs a torch older than 2.7.1 (26 November 2026).
 
 """
 HEADER = ("program", "versions and date", *COLUMNS, "what does not hold")
