@@ -45,7 +45,7 @@ test-engine: setup
 
 # Environments of the packages are made once. ONLY=lightning runs the programs of that name, package or file.
 test-frameworks: setup
-	@$(BIN)/python -m tests.frameworks $(if $(ONLY),'$(ONLY)')
+	@$(BIN)/python -m evaluation.frameworks $(if $(ONLY),'$(ONLY)')
 
 # BIN=/path/to/venv/bin uses that environment and installs nothing.
 test-gpu: $(if $(filter command line,$(origin BIN)),,setup)
@@ -128,23 +128,23 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	$(BIN)/python -m tests.bench.recorder
+	$(BIN)/python -m benchmarks.recorder
 
 bench-live: setup
-	$(BIN)/python -m tests.bench.live
+	$(BIN)/python -m benchmarks.live
 
 bench-diff: setup
-	$(BIN)/python -m tests.bench.diff --write
+	$(BIN)/python -m benchmarks.diff --write
 
 bench-viewer: setup
-	$(BIN)/python -m tests.bench.viewer
+	$(BIN)/python -m benchmarks.viewer
 
 bench-engine: setup
-	$(BIN)/python -m tests.bench.engine
+	$(BIN)/python -m benchmarks.engine
 
 bench-overhead: setup
-	$(BIN)/python -m tests.bench.overhead
-	$(BIN)/python -m tests.bench.outside
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.outside
 
 # Ways to start a training. Their packages are installed into an environment of their own.
 test-launchers: setup
@@ -156,83 +156,83 @@ test-kill: setup
 
 # RANKS='64 16384' chooses the sizes. The runs go to OUT, or to a temporary directory.
 bench-scale: setup
-	@$(BIN)/python -m tests.scale.bench $(RANKS) $(if $(OUT),--out '$(OUT)')
+	@$(BIN)/python -m benchmarks.scale.bench $(RANKS) $(if $(OUT),--out '$(OUT)')
 
 bench-report: setup
-	$(BIN)/python -m tests.bench.report
+	$(BIN)/python -m benchmarks.report
 
 truth: setup
-	$(BIN)/python -m tests.truth
+	$(BIN)/python -m evaluation.truth
 
 bench-ingest: setup
-	$(BIN)/python -m tests.bench.ingest
+	$(BIN)/python -m benchmarks.ingest
 
 producers: setup
 	$(BIN)/python -m tests.ingest.producers $(TRACES)
 
 truth-bubble: setup
-	$(BIN)/python -m tests.truth.pipelines.bubble
+	$(BIN)/python -m evaluation.truth.pipelines.bubble
 
 truth-clocks: setup
-	$(BIN)/python -m tests.truth.machines.clocks
+	$(BIN)/python -m evaluation.truth.machines.clocks
 
 truth-flops: setup
-	$(BIN)/python -m tests.truth.formulas.flops
+	$(BIN)/python -m evaluation.truth.formulas.flops
 
 # Needs a C compiler.
 truth-memory: setup
-	@$(BIN)/python -m tests.truth.memory.peaks
+	@$(BIN)/python -m evaluation.truth.memory.peaks
 
 # On a busy machine, root can run it as `chrt -f 10 make truth-steps`.
 truth-steps: setup
-	@$(BIN)/python -m tests.truth.layouts.step_times
+	@$(BIN)/python -m evaluation.truth.layouts.step_times
 
-# ROWS=FILE also scores the rows of a file with the columns of tests/truth/formulas/llm_foundry.csv.
+# ROWS=FILE also scores the rows of a file with the columns of evaluation/truth/formulas/llm_foundry.csv.
 truth-plan: setup
-	@failed=0; $(BIN)/python -m tests.truth.formulas.published || failed=1; \
-	  $(BIN)/python -m tests.truth.formulas.predicted $(ROWS) || failed=1; \
-	  $(BIN)/python -m tests.truth.formulas.peaks || failed=1; exit $$failed
+	@failed=0; $(BIN)/python -m evaluation.truth.formulas.published || failed=1; \
+	  $(BIN)/python -m evaluation.truth.formulas.predicted $(ROWS) || failed=1; \
+	  $(BIN)/python -m evaluation.truth.formulas.peaks || failed=1; exit $$failed
 
 # CASES=12 runs fewer cases; SEED=7 repeats those of a seed.
 score-hangs: setup
-	@$(BIN)/python -m tests.score.hangs $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) $(if $(ALL),--all) \
+	@$(BIN)/python -m evaluation.score.hangs $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) $(if $(ALL),--all) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOBS),--jobs $(JOBS))
 
 score-healthy: setup
-	@$(BIN)/python -m tests.score.replays $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS))
-	@$(BIN)/python -m tests.score.healthy $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(JOBS),--jobs $(JOBS))
+	@$(BIN)/python -m evaluation.score.replays $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS))
+	@$(BIN)/python -m evaluation.score.healthy $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(JOBS),--jobs $(JOBS))
 
 score-stragglers: setup
-	@$(BIN)/python -m tests.score.stragglers.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
+	@$(BIN)/python -m evaluation.score.stragglers.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(HEALTHY),--healthy $(HEALTHY)) $(if $(JOBS),--jobs $(JOBS))
 
 score-preflight: setup
-	@$(BIN)/python -m tests.score.preflight.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
+	@$(BIN)/python -m evaluation.score.preflight.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(HEALTHY),--healthy $(HEALTHY))
 
 score-hosts: setup
-	@$(BIN)/python -m tests.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
+	@$(BIN)/python -m evaluation.score.hosts.score $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES)) \
 	  $(if $(FAULTS),--faults $(FAULTS))
 
 # ONLY=name runs one program and writes nothing. A score that was interrupted goes on at the same commit. RUNS=5 runs those
 # of ONLY several times, BUSY=1 with another process on each core, and writes how often they were right. FIRST=1 runs those
 # that never ran, and writes their first grades.
 score-reports: setup
-	@$(BIN)/python -m tests.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUSY),--busy) $(if $(FIRST),--first)
+	@$(BIN)/python -m evaluation.score.reports.score $(ONLY) $(if $(JOBS),--jobs $(JOBS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BUSY),--busy) $(if $(FIRST),--first)
 
 bench-tree: setup
-	@$(BIN)/python -m tests.bench.tree $(if $(HOSTS),--hosts $(HOSTS))
+	@$(BIN)/python -m benchmarks.tree $(if $(HOSTS),--hosts $(HOSTS))
 
 # ONLY=name runs one case and writes nothing.
 score-rl: setup
-	@$(BIN)/python -m tests.score.rl.score $(ONLY)
+	@$(BIN)/python -m evaluation.score.rl.score $(ONLY)
 
 score-corruption: setup
-	@$(BIN)/python -m tests.score.corruption $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
-	@TRAINCOPE_AGENT=off $(BIN)/python -m tests.bench.corruption
+	@$(BIN)/python -m evaluation.score.corruption $(if $(SEED),--seed $(SEED)) $(if $(CASES),--cases $(CASES))
+	@TRAINCOPE_AGENT=off $(BIN)/python -m benchmarks.corruption
 
 accuracy: setup
-	$(BIN)/python -m tests.truth.accuracy
+	$(BIN)/python -m evaluation.truth.accuracy
 
 # Each tool is installed into an environment of its own, Slurm from Debian's packages.
 validate-launch: setup
@@ -246,7 +246,7 @@ validate-dashboards: setup
 	@$(BIN)/python -m tests.dashboards.validate
 
 worked-numbers: setup
-	@$(BIN)/python -m tests.truth.formulas.worked
+	@$(BIN)/python -m evaluation.truth.formulas.worked
 
 metrics-table: setup
 	@$(BIN)/python -c "from traincope_exporters.prometheus.documentation import write; write('docs/reference/METRICS.md')"
@@ -292,8 +292,8 @@ sample-runs: setup
 	$(MAKE) sample_runs/demo RANKS=4 STEPS=30
 	$(MAKE) sample_runs/demo-3d RANKS=8 STEPS=6
 	$(MAKE) sample_runs/restart
-	$(BIN)/python -m tests.postmortems.build sample_runs
-	$(BIN)/python -m tests.gallery.record sample_runs/faults
+	$(BIN)/python -m evaluation.postmortems.build sample_runs
+	$(BIN)/python -m evaluation.gallery.record sample_runs/faults
 
 sample_runs/demo sample_runs/demo-3d: FORCE
 	rm -rf $@
@@ -306,7 +306,7 @@ sample_runs/restart: FORCE
 	rm -rf $@ traincope_runs/restart traincope_runs/restart-checkpoints
 	TRAINCOPE_BUDGET=none TRAINCOPE_AGENT=off $(BIN)/traincope train examples/ddp.toml $(addprefix --set ,$(RESTART)) \
 	  --fault nan_gradient@rank=1,step=7+sigkill@rank=1,step=12 --max-restarts 1 --out traincope_runs/restart
-	$(BIN)/python -m tests.gallery.committed traincope_runs/restart $@
+	$(BIN)/python -m evaluation.gallery.committed traincope_runs/restart $@
 	$(BIN)/traincope report $@ --format json -o $@/expected.json
 	echo 'make sample-runs (traincope train, as in the Makefile)' > $@/MADE_BY
 

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
+from evaluation.truth.trainings.on_paper import recorded, wired
+from evaluation.truth.trainings.playing import truth, wall_ns
+from evaluation.truth.trainings.scripted import Scripted
+from evaluation.truth.trainings.workloads import MS, WORKLOADS, Workload
 from tests.analysis.lockstep import lockstep
 from tests.analysis.test_random_runs import random_run
 from tests.seeds import seeds
 from tests.timeline.build import Row, collective, group, message, phase, rank, stall, step, timeline
-from tests.truth.trainings.on_paper import recorded, wired
-from tests.truth.trainings.playing import truth, wall_ns
-from tests.truth.trainings.scripted import Scripted
-from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, CriticalPath, analyze
 from traincope.events import Flag, Phase
 from traincope.timeline import build_timeline

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evaluation.truth.formulas import published
+from evaluation.truth.formulas.trainings import trainings
+from evaluation.truth.layouts.trainings import PREDICTED
+from evaluation.truth.machines.clocks import TRIALS
+from evaluation.truth.memory.cases import CASES
+from evaluation.truth.pipelines.bubble import cases
+from evaluation.truth.trainings.gains import CURES
+from evaluation.truth.trainings.predicted import CHANGES
+from evaluation.truth.trainings.what_if import QUESTIONS
+from evaluation.truth.trainings.workloads import WORKLOADS
 from tests.gpu.test_operations import CALLS
 from tests.release.test_base import NEED
-from tests.truth.formulas import published
-from tests.truth.formulas.trainings import trainings
-from tests.truth.layouts.trainings import PREDICTED
-from tests.truth.machines.clocks import TRIALS
-from tests.truth.memory.cases import CASES
-from tests.truth.pipelines.bubble import cases
-from tests.truth.trainings.gains import CURES
-from tests.truth.trainings.predicted import CHANGES
-from tests.truth.trainings.what_if import QUESTIONS
-from tests.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import confidence
 from traincope.analysis.diff.diff import DEFAULT_THRESHOLD_RATIO, LEVEL
 from traincope.analysis.diff.significance import BLOCKS, MIN_BLOCK_STEPS

@@ -11,7 +11,9 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 ROOMS = (".", "traincope", "dashboards/traincope_dashboards")
 """Folders from which the pages name files."""
-NAMES = {path.name for folder in ("traincope", "tests") for path in (ROOT / folder).rglob("*.py")} | {"pyproject.toml"}
+NAMES = {
+    path.name for folder in ("traincope", "tests", "evaluation", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+} | {"pyproject.toml"}
 """Names that a page may give alone, after a path."""
 OF_THE_READER = "train.py"
 MAX_README_WORDS = 900
@@ -30,7 +32,7 @@ def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
 def test_source_files_named_in_a_page_exist(page: Path) -> None:
     text = page.read_text()
     named = re.findall(r"(?<![\w/.<>-])(?:[\w-]+/)*[\w-]+\.(?:py|toml)\b", text)
-    folders = re.findall(r"\btests(?:/[\w-]+)+(?![\w/.-])", text)
+    folders = re.findall(r"\b(?:tests|evaluation|benchmarks)(?:/[\w-]+)+(?![\w/.-])", text)
     for name in {*named, *folders} - {OF_THE_READER}:
         assert name in NAMES or any(
             (room / name).exists() for room in (page.parent, *(ROOT / room for room in ROOMS))

@@ -29,7 +29,7 @@ NUM_STEPS = 100
 def training(out: Path, signals: Path, *, targets: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Two ranks of torchrun, with the agent's own settings. Rank 1 sleeps in the step after `signals/go` appears."""
     torchrun = (Path(sys.executable).parent / "torchrun", "--nproc-per-node", 2, "--master-port", free_port())
-    words = (*torchrun, "-m", "tests.score.hosts.training", out, "sleep", CULPRIT, signals)
+    words = (*torchrun, "-m", "evaluation.score.hosts.training", out, "sleep", CULPRIT, signals)
     unset = {name: "" for name in os.environ if name.startswith("TRAINCOPE_")}
     variables = {"TRAINCOPE_AGENT": "on", "TRAINCOPE_TARGETS": str(targets), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(list(map(str, words)), cwd=ROOT, env={**os.environ, **unset, **variables})

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import traincope
-from tests.bench.judging import Judged, judge
+from benchmarks.judging import Judged, judge
 from tests.gpu.figures import Figures
 from traincope.record.session.options import BUDGET_VARIABLE
 

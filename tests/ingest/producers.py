@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from evaluation.written import write_table
 from tests.virtual_gpu.kineto import NEW, OLD, write_traces
 from tests.virtual_gpu.programs import PROGRAMS
-from tests.written import write_table
 from traincope.ingest import read_kineto
 from traincope.ingest.foreign import begin
 from traincope.store.job.manifests import RunInfo

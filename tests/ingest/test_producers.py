@@ -2,8 +2,8 @@
 
 import pytest
 
+from evaluation.written import written_table
 from tests.ingest.producers import HEAD, NAME, PAGE, TRACES, line_of
-from tests.written import written_table
 
 SMALL = "torchrec_2_of_128"
 

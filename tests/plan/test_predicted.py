@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.truth.formulas.fitting import NAMES, Predictor, fit, value
-from tests.truth.formulas.predicted import (
+from evaluation.truth.formulas.fitting import NAMES, Predictor, fit, value
+from evaluation.truth.formulas.predicted import (
     BIAS,
     MEDIAN,
     P90,
@@ -22,9 +22,9 @@ from tests.truth.formulas.predicted import (
     spread,
     worse_than_before,
 )
-from tests.truth.formulas.ranked import rankings
-from tests.truth.formulas.trainings import LLM_FOUNDRY, trainings
-from tests.truth.formulas.unfitted import BLOOM_SEARCH, ORDERED, unfitted
+from evaluation.truth.formulas.ranked import rankings
+from evaluation.truth.formulas.trainings import LLM_FOUNDRY, trainings
+from evaluation.truth.formulas.unfitted import BLOOM_SEARCH, ORDERED, unfitted
 from traincope.plan.layout.families import AMPERE, HOPPER, LEVEL, Family
 from traincope.plan.search.caveats import CHECKED, MEDIAN_ERROR_RATIO, P90_ERROR_RATIO, Checked
 from traincope.plan.search.clusters import ACCELERATORS

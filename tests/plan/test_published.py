@@ -6,8 +6,8 @@ from statistics import median
 
 import pytest
 
-from tests.truth.formulas import peaks
-from tests.truth.formulas.published import Row, rows
+from evaluation.truth.formulas import peaks
+from evaluation.truth.formulas.published import Row, rows
 
 
 def test_every_published_number_is_reproduced() -> None:

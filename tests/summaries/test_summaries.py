@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.scale.replay import Plan
+from benchmarks.scale.replay import Plan
 from traincope.analysis.verdict.findings import FindingKind
 from traincope.errors import DataError, EmptyRunError
 from traincope.events import FORMAT_VERSION, NO_PEER, OPEN, Kind, Phase

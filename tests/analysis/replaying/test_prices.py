@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.truth.trainings.gains import CURES, Cure
+from evaluation.truth.trainings.on_paper import recorded
+from evaluation.truth.trainings.playing import truth, wall_ns
+from evaluation.truth.trainings.workloads import Workload
 from tests.analysis.lockstep import ENOUGH, lockstep
 from tests.analysis.windows import recorded as sampled
 from tests.analysis.windows import thin
 from tests.timeline.build import timeline
-from tests.truth.trainings.gains import CURES, Cure
-from tests.truth.trainings.on_paper import recorded
-from tests.truth.trainings.playing import truth, wall_ns
-from tests.truth.trainings.workloads import Workload
 from traincope.analysis import Analysis, Finding, FindingKind, analyze, parse_changes, what_if
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors

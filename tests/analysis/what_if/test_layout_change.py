@@ -1,4 +1,4 @@
-"""Steps in another layout, from two recorded trainings. Predicted and then made: `python -m tests.truth predicted`."""
+"""Steps in another layout, from two recorded trainings. `python -m evaluation.truth predicted` makes them too."""
 
 import json
 from functools import cache

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.truth.trainings.on_paper import recorded, wired
-from tests.truth.trainings.workloads import WORKLOADS
+from evaluation.truth.trainings.on_paper import recorded, wired
+from evaluation.truth.trainings.workloads import WORKLOADS
 from traincope.analysis import analyze, measured_rates
 from traincope.analysis.what_if.link_law import link_laws, sent_messages
 from traincope.cli.plan.own_plan import read_own_plan

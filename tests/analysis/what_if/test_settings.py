@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evaluation.truth.pipelines.cases import Case, step_units, units
+from evaluation.truth.trainings.on_paper import recorded, wired
+from evaluation.truth.trainings.playing import truth, wall_ns
+from evaluation.truth.trainings.workloads import MS, WORKLOADS, Workload
 from tests.analysis.pipeline.pipelines import Pipeline
-from tests.truth.pipelines.cases import Case, step_units, units
-from tests.truth.trainings.on_paper import recorded, wired
-from tests.truth.trainings.playing import truth, wall_ns
-from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Bubble, SettingsPrediction, analyze, parse_settings, predict_settings
 from traincope.analysis.communication.axis_operations import AxisOperation, MessageSize
 from traincope.analysis.replaying.pipeline_change import (

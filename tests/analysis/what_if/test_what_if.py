@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
+from evaluation.truth.trainings.on_paper import recorded, wired
+from evaluation.truth.trainings.playing import truth, wall_ns
+from evaluation.truth.trainings.scripted import OWN, Scripted
+from evaluation.truth.trainings.workloads import MS, WORKLOADS, Workload
 from tests.analysis.lockstep import lockstep
 from tests.analysis.test_random_runs import random_run
 from tests.seeds import seeds
 from tests.timeline.build import rank, step, timeline
-from tests.truth.trainings.on_paper import recorded, wired
-from tests.truth.trainings.playing import truth, wall_ns
-from tests.truth.trainings.scripted import OWN, Scripted
-from tests.truth.trainings.workloads import MS, WORKLOADS, Workload
 from traincope.analysis import Analysis, Prediction, analyze, parse_changes, what_if
 from traincope.analysis.replaying.moves import Begin, CollectiveKey, Finish, Moves, StepBegins, StepEnds, Work
 from traincope.analysis.replaying.replay import Factors, replay

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.score import training
 from tests.cli.test_commands import ENVIRONMENT, run
 from tests.live.processes import until
 from tests.live.recorded import rank_of, record
-from tests.score import training
 from tests.viewer.library.reading import shelf
 from tests.viewer.texts import texts
 from traincope.cli.launch import hang_exit

@@ -12,10 +12,18 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.utils import checkpoint
 
 import traincope
+from evaluation.truth.formulas.flops import (
+    EVERY,
+    attention_of,
+    measure,
+    recomputed,
+    rows,
+    scores_again,
+    squared_lengths,
+)
 from tests.distributed.ranks.pool import Pool
 from tests.distributed.selection import swept
 from tests.distributed.sweep.sweep import configuration
-from tests.truth.formulas.flops import EVERY, attention_of, measure, recomputed, rows, scores_again, squared_lengths
 from traincope.analysis.efficiency.counted_flops import CountedFlops, counted_flops
 from traincope.analysis.efficiency.declared_flops import FORMULA
 from traincope.engine.model.shape import transformer

@@ -1,13 +1,13 @@
-"""Bubbles of real pipelines with known action times. `python -m tests.truth.pipelines.bubble` runs all cases."""
+"""Bubbles of real pipelines with known action times. `python -m evaluation.truth.pipelines.bubble` runs all cases."""
 
 from pathlib import Path
 
 import pytest
 
+from evaluation.truth.pipelines.cases import SLOWER, Case, sent, truth, units
+from evaluation.truth.pipelines.lateness import late_ratio
+from evaluation.truth.pipelines.measuring import measure, measure_once
 from tests.distributed.ranks.pool import Pool
-from tests.truth.pipelines.cases import SLOWER, Case, sent, truth, units
-from tests.truth.pipelines.lateness import late_ratio
-from tests.truth.pipelines.measuring import measure, measure_once
 from traincope.plan.pipeline.actions import EQUAL as EQUAL_TIMES
 from traincope.plan.pipeline.actions import Times
 from traincope.plan.pipeline.bubble import bubble_ratio

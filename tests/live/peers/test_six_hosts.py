@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evaluation.score.hosts.training import LATE_SECONDS
 from tests.live.peers.hosts import hosts, why_not
 from tests.live.peers.jobs import started
 from tests.live.peers.test_live_split import TRANSFER, WAIT, merged
-from tests.score.hosts.training import LATE_SECONDS
 from traincope import analyze, open_run
 from traincope.metrics.values import step_rows
 from traincope.store.side_tables.rows import Row, read_rows
@@ -24,7 +24,7 @@ def test_live_waits_of_all_six_hosts_agree_with_the_report(tmp_path: Path) -> No
     """Rank 4 is late. Each agent keeps copies of 3 other hosts, so all groups have members that it does not see."""
     signals = tmp_path / "signals"
     signals.mkdir()
-    training = ("tests.score.hosts.training", "late", CULPRIT, signals)
+    training = ("evaluation.score.hosts.training", "late", CULPRIT, signals)
     with hosts(*NAMES) as made, started(tmp_path, made, training=training) as job:
         job.until(lambda: all(JOINED in job.agent_log(name) for name in NAMES[1:]), "the tree of agents")
         (signals / "go").touch()

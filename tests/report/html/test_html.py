@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import traincope
-from tests.bench.synthetic import Size, write_large_run
+from benchmarks.synthetic import Size, write_large_run
 from tests.cli.test_commands import run
 from tests.report.example import analysis, apart, without_steps
 from traincope.analysis import FindingKind

@@ -8,7 +8,7 @@ Monahan, "An improved heteroskedasticity and autocorrelation consistent covarian
 bound than MAX_CORRELATION counts as that: then only a difference far beyond the run's own drift is found, and a smaller
 one is not tested. Neither is a run of too few steps. The number of steps that a test needs is then estimated.
 
-`python -m tests.bench.diff` simulates equal runs with many kinds of noise. It fails if more of them are called
+`python -m benchmarks.diff` simulates equal runs with many kinds of noise. It fails if more of them are called
 different than the level allows.
 
 The typical value of a run is the mean of its blocks. If one block is more than five spreads from their median, it

@@ -2,7 +2,7 @@
 
 `make truth-plan` fits them on published trainings on A100 and H100, and prints the fit. Each family has 11 of them, and
 those of `layout.kernels` that all share. The distances of the fit from what such devices are known to reach, and their
-sources, are in `tests/truth/formulas/fitting.py`.
+sources, are in `evaluation/truth/formulas/fitting.py`.
 """
 
 from dataclasses import dataclass, replace

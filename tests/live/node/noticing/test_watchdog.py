@@ -20,9 +20,9 @@ import pytest
 import torch
 
 import traincope
+from evaluation.score import training
 from tests.live.processes import DEADLINE_SECONDS, agents_of, start_rank, until
 from tests.live.recorded import rank_of
-from tests.score import training
 from traincope.analysis.context import Context
 from traincope.analysis.faults.faults import FaultKind
 from traincope.analysis.faults.hangs.evidence.patience import FLOOR_NS, MULTIPLE
