@@ -141,6 +141,11 @@ CHECKPOINT_NOT_UPLOADED = "checkpoint not uploaded"
 RESUMED = "resumed"
 """Name of the event by which a training declares that it continues; details: `step`, the steps of its state."""
 
+ZEROING = "zero_grad"
+"""Name of an OPTIMIZER phase that is a call of `zero_grad`."""
+GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
+"""Functions of `torch.nn.utils` that are OPTIMIZER phases of their name. All others are optimizers' steps."""
+
 LOADER = "DataLoader"
 """Name of a DATA_WAIT in a DataLoader whose workers make the batches."""
 LOADER_WITHOUT_WORKERS = "DataLoader without workers"

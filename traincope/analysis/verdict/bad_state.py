@@ -7,6 +7,7 @@ from traincope.analysis.faults.anomalies.apart import Apart
 from traincope.analysis.faults.anomalies.corruption import Corruption, StateChecks
 from traincope.analysis.faults.anomalies.late_backwards import LateBackwards
 from traincope.analysis.faults.anomalies.learning_rates import DifferentRates
+from traincope.analysis.faults.anomalies.left_out_updates import LeftOutUpdates
 from traincope.analysis.faults.anomalies.outside_units import NeverEqual, OutsideUnits
 from traincope.analysis.faults.anomalies.unreduced import UnreducedGradients
 from traincope.analysis.faults.faults import Fault, FaultKind
@@ -162,6 +163,34 @@ def added_after_reduction(late: LateBackwards | None) -> Iterator[Finding]:
             "Let the last backward before the optimizer reduce, and only the ones before it run in model.no_sync(): "
             "with i from 0, it is the last one of n if (i + 1) % n == 0. Then restart from a checkpoint that was equal "
             "on all ranks."
+        ),
+    )
+
+
+def left_out(found: LeftOutUpdates | None) -> Iterator[Finding]:
+    """Finding about replicas that drift apart because a rank decides by itself whether to update."""
+    if found is None:
+        return
+    by_number: dict[int, list[int]] = {}
+    for rank, number in found.left_out.items():
+        by_number.setdefault(number, []).append(rank)
+    each = ", ".join(
+        f"{numbers(ranks[:MAX_NAMED], 'rank')}{' and others' if len(ranks) > MAX_NAMED else ''} left out {number:,}"
+        for number, ranks in sorted(by_number.items(), reverse=True)[:MAX_NAMED]
+    )
+    repeated = max(found.left_out.values()) > 1
+    yield Finding(
+        kind=FindingKind.REPLICAS_DIFFER,
+        ranks=found.ranks,
+        steps=(found.since,),
+        confidence=HIGH if repeated else MEDIUM,
+        evidence=(
+            f"replicas drift apart: of {found.num_backwards:,} updates by gradients that DDP had reduced, {each}, "
+            f"first that of step {found.since}: the optimizer did not step there, and on the other ranks it did"
+        ),
+        advice=(
+            "Let all ranks decide alike whether to skip an update: all_reduce the loss, norm or flag that decides "
+            "(dist.all_reduce(flag, op=dist.ReduceOp.MAX)). Then restart from a checkpoint that was equal on all ranks."
         ),
     )
 

@@ -14,6 +14,7 @@ from traincope.analysis.faults.anomalies.data_order import DataOrder
 from traincope.analysis.faults.anomalies.fed_data import FedData
 from traincope.analysis.faults.anomalies.late_backwards import late_backwards
 from traincope.analysis.faults.anomalies.learning_rates import different_rates
+from traincope.analysis.faults.anomalies.left_out_updates import left_out_updates
 from traincope.analysis.faults.anomalies.outside_units import never_equal, outside_units
 from traincope.analysis.faults.anomalies.stale_rollouts import stale_rollouts
 from traincope.analysis.faults.anomalies.unreduced import unreduced_gradients
@@ -41,6 +42,7 @@ from traincope.analysis.stragglers.stragglers import Stragglers
 from traincope.analysis.verdict.bad_state import (
     added_after_reduction,
     bad_state,
+    left_out,
     never_the_same,
     outside_of_units,
     parts_apart,
@@ -116,6 +118,7 @@ def verdict(
     findings += parts_apart(ranks_apart(timeline))
     findings += never_the_same(never_equal(timeline, calls))
     findings += added_after_reduction(late_backwards(timeline))
+    findings += left_out(left_out_updates(timeline))
     findings += data_findings(timeline, order, fed)
     findings += rollout_findings(stale_rollouts(timeline))
     findings += unequal_rates(different_rates(timeline))  # also a consequence of a rank that resumes from another step

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from traincope.events import Kind, Phase
+from traincope.events import GRADIENT_FUNCTIONS, ZEROING, Kind, Phase
 from traincope.record.compute.memory.used import Used
 from traincope.record.instrumentation.guard import SAMPLING_INTERVAL, guard, meter
 from traincope.record.instrumentation.patching import Patches
@@ -26,10 +26,6 @@ from traincope.record.instrumentation.torch_private import (
 )
 from traincope.record.segments.slots import Slot, end_abandoned
 from traincope.record.session.recorder import Recorder
-
-GRADIENT_FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_")
-"""Functions of `torch.nn.utils` that belong to the optimizer's part of a step."""
-
 
 FORWARD, BACKWARD, RECOMPUTE = int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.RECOMPUTE)
 OPTIMIZER, EVALUATION = int(Phase.OPTIMIZER), int(Phase.EVALUATION)
@@ -440,7 +436,7 @@ class Phases:
         from torch.compiler import is_compiling
 
         recorder = self._recorder
-        number, threads, steps = recorder.names.intern("zero_grad"), recorder.threads, recorder.steps
+        number, threads, steps = recorder.names.intern(ZEROING), recorder.threads, recorder.steps
 
         def end_zeroing(owner: Any, start_ns: int, key: object) -> None:
             if key is not None and self.device is not None:

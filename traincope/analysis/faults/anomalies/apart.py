@@ -31,8 +31,10 @@ def ranks_apart(timeline: Timeline) -> Apart | None:
     if timeline.run.missing or timeline.run.info.imported or not all(map(trains, timeline.ranks)):
         return None
     num_steps = min((sum(step.detailed for step in rank.steps) for rank in timeline.ranks), default=0)
+    if num_steps < MANY_STEPS:
+        return None
     parts = _connected(timeline.ranks, {rank.rank: rank.info.issued_collectives for rank in timeline.run.ranks})
-    if num_steps < MANY_STEPS or len(parts) < 2 or len({len(part) for part in parts}) != 1 or len(parts[0]) < 2:
+    if len(parts) < 2 or len({len(part) for part in parts}) != 1 or len(parts[0]) < 2:
         return None
     gradients = {rank.rank: gradient_bytes(rank) for rank in timeline.ranks}
     if None in gradients.values() or len({tuple(gradients[rank] for rank in part) for part in parts}) != 1:

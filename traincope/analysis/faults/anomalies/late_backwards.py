@@ -49,7 +49,7 @@ def late_backwards(timeline: Timeline) -> LateBackwards | None:
 def _steps(rank: RankTimeline) -> tuple[Ints, Ints]:
     """Number of backwards of each step of the optimizer in which one reduced, and of those after the last of these."""
     phases = rank.closed(rank.of_kind(Kind.PHASE))
-    backwards, forwards = (_outer(phases[phases["phase"] == phase]) for phase in (Phase.BACKWARD, Phase.FORWARD))
+    backwards, forwards = (outer(phases[phases["phase"] == phase]) for phase in (Phase.BACKWARD, Phase.FORWARD))
     updates = np.sort(phases["start_ns"][phases["phase"] == Phase.OPTIMIZER])
     backwards = backwards[backwards["start_ns"] < updates.max(initial=0)]
     step = np.searchsorted(updates, backwards["start_ns"])
@@ -85,7 +85,7 @@ def _reduced_bytes(rank: RankTimeline, backwards: NDArray[np.void], updates: Int
     return sums
 
 
-def _outer(phases: NDArray[np.void]) -> NDArray[np.void]:
+def outer(phases: NDArray[np.void]) -> NDArray[np.void]:
     """Those that no other one of them contains, in order."""
     if not len(phases):
         return phases

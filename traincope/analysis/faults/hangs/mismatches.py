@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from traincope.analysis.faults.hangs.evidence.calls import UNPLACED, Call, RankCalls, calls_until
 from traincope.arrays import Ints
-from traincope.events import NO_STEP, Flag, Kind, Phase
+from traincope.events import CLEAN, NO_STEP, Flag, Kind, Phase
 from traincope.timeline import Channel, Instances, RankTimeline, Timeline
 from traincope.timeline.collectives.comparing import highest, lowest
 
@@ -88,7 +88,8 @@ def mismatches(
             mismatch = _mismatch(calls, _by_channel(calls).get(channel, {}), window)
             if mismatch is not None:
                 done.add(channel)
-                yield mismatch
+                if not (mismatch.shifted and ended_alike(timeline, channel)):
+                    yield mismatch
                 break
     yield from latest_mismatches(latest, without=done)
 
@@ -98,6 +99,15 @@ def latest_mismatches(latest: Mapping[int, RankCalls], *, without: Collection[Ch
     by_channel = _by_channel(latest)
     for channel in sorted(set(by_channel).difference(without)):
         yield from _latest_mismatch(latest, by_channel[channel])
+
+
+def ended_alike(timeline: Timeline, channel: Channel) -> bool:
+    """Return whether all ranks ended well, and torch counted equally many collectives on its members: then none was
+    skipped, and a rank only counts its steps from other places, as where it leaves out an update.
+    """
+    members = [rank for rank in timeline.run.ranks if any(group.key == channel.group for group in rank.groups)]
+    counts = {rank.info.issued_collectives.get(channel.group) for rank in members}
+    return len(counts) == 1 and None not in counts and all(rank.ending == CLEAN for rank in timeline.ranks)
 
 
 OnChannel = Mapping[int, Sequence[Call]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traincope.analysis.faults.hangs.evidence.calls import Call, RankCalls, calls_until
-from traincope.analysis.faults.hangs.mismatches import Mismatch
+from traincope.analysis.faults.hangs.mismatches import Mismatch, ended_alike
 from traincope.events import CLEAN, NO_STEP
 from traincope.timeline import Channel, Instances, Timeline
 from traincope.timeline.collectives.instances import groups_with_messages
@@ -122,7 +122,7 @@ def _skip(timeline: Timeline, instances: Instances, code: int, windows: Windows)
     differing = [window for window in order if len(_since(windows, order[0], window)) > 1]
     lasting = bool(differing) and order[-len(differing) :] == differing
     clean = all(rank.ending == CLEAN for rank in timeline.ranks)
-    if not lasting or (clean and len(differing) < MIN_WINDOWS):
+    if not lasting or (clean and len(differing) < MIN_WINDOWS) or ended_alike(timeline, instances.channels[code]):
         return
     before, after = order[-len(differing) - 1], differing[0]
     calls = calls_until(timeline, before)
