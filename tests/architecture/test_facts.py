@@ -9,6 +9,7 @@ import yaml
 
 from evaluation.truth.formulas import published
 from evaluation.truth.formulas.trainings import trainings
+from evaluation.truth.formulas.unfitted import bloom_search
 from evaluation.truth.layouts.trainings import PREDICTED
 from evaluation.truth.machines.clocks import TRIALS
 from evaluation.truth.memory.cases import CASES
@@ -126,7 +127,7 @@ FACTS: dict[str, tuple[int, Callable[[], float]]] = {
     r"refuses a newer format in one sentence, with exit\s+code (\d+)": (1, lambda: VersionError.exit_code),
     r"on (\d+) published trainings|step of (\d+)\s+(?:published trainings|trainings in the tables)": (
         2,
-        lambda: len(list(trainings())),
+        lambda: len([*trainings(), *bloom_search()]),
     ),
     r"after (\d+) seconds by SIGKILL": (1, lambda: GRACE_SECONDS),
     r"job (?:ends )?after (\d+) minutes of a hang|with evidence ends the job after (\d+) minutes": (

@@ -29,6 +29,7 @@ FULL_2021 = replace(FULL, two_pass_norms=True)
 SELECTIVE = ActivationPolicy(recompute=Recompute.SELECTIVE)
 FLASH = ActivationPolicy(flash=True, dropout=False)
 TRITON = ActivationPolicy(flash=True, triton=True, dropout=False, two_pass_norms=True)
+BLOOM = "BLOOM 2022"
 LLM_FOUNDRY = Path(__file__).with_name("llm_foundry.csv")
 
 
@@ -203,7 +204,7 @@ def korthikanti() -> Iterator[Training]:
 def bloom() -> Iterator[Training]:
     """BLOOM-176B, bigscience-workshop/bigscience, train/tr11-176B-ml: README.md and tr11-176B-ml.slurm; 105.2 s."""
     yield Training(
-        source="BLOOM 2022",
+        source=BLOOM,
         name="176B, full",
         model="176B",
         seconds=105.2,

@@ -58,8 +58,8 @@ AMPERE = Family(
     link_share=0.757,
     network_share=0.791,
     source="56 published trainings on A100",
-    spread=0.067,
-    other_spread=0.071,
+    spread=0.089,
+    other_spread=0.149,
 )
 HOPPER = Family(
     name="Hopper",
@@ -79,8 +79,8 @@ HOPPER = Family(
     link_share=0.794,
     network_share=0.75,
     source="73 published trainings on H100",
-    spread=0.05,
-    other_spread=0.084,
+    spread=0.058,
+    other_spread=0.092,
 )
 
 
