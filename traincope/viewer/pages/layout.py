@@ -9,7 +9,7 @@ from dash.development.base_component import Component
 from traincope.errors import UsageError
 from traincope.figures.efficiency.plan import plan_memory, plan_step
 from traincope.plan.layout.memory import LEFT_OUT
-from traincope.units import flops
+from traincope.units import flops, size
 from traincope.viewer.components import absent, field, parameter, section, table
 from traincope.viewer.numbers import PLAN, number, tile
 from traincope.viewer.pages.page import Asked, Needs, Page
@@ -21,6 +21,7 @@ from traincope.viewer.planning.one_layout import (
     MODEL,
     PRESET,
     PRESETS,
+    SHARING,
     Field,
     currency,
     document,
@@ -40,7 +41,7 @@ def render(asked: Asked) -> Sequence[Component]:
         html.Div([_preset(asked.view)], className="controls"),
         *(
             html.Div([_control(entry, chosen) for entry in group], className="controls plan")
-            for group in (MODEL, EXPERTS, MESH, MACHINE)
+            for group in (MODEL, EXPERTS, MESH, SHARING, MACHINE)
         ),
     ]
     return [*controls, html.Div(_shown(asked, chosen), id=PREDICTED)]
@@ -106,6 +107,8 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
     communication = table(heads, rows) if rows else absent("This plan needs no communication.")
     memory_bytes = machine(chosen).memory_bytes
     note = f"estimate for a GPU of {chosen['gib']} GiB; it leaves out: {LEFT_OUT}"
+    if away := max(rank.host + rank.nvme for rank in plan.memory):
+        note += f"; off the GPU: {size(away)} per rank"
     return [
         html.Div(tiles, className="tiles"),
         section("Memory", asked.graph(plan_memory(plan, memory_bytes=memory_bytes)), note=note),
@@ -113,7 +116,8 @@ def _predicted(asked: Asked, chosen: Mapping[str, str]) -> list[Component]:
             "Step time",
             asked.graph(plan_step(plan)),
             communication,
-            note=f"model FLOPs per step: {flops(plan.model_flops)}",
+            note=f"model FLOPs per step: {flops(plan.model_flops)}; the device's optimizer and the kernels that "
+            "quantize take no time here",
         ),
     ]
 

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from traincope.errors import UsageError
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.kernels import uniform
-from traincope.plan.layout.layout import ZERO_STAGES, Layout
-from traincope.plan.layout.machine import Machine
+from traincope.plan.layout.layout import ZERO_STAGES, Layout, Place
+from traincope.plan.layout.machine import Host, Machine
 from traincope.plan.layout.prediction import Prediction, predict
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
 from traincope.plan.pipeline.orders import SCHEDULES
-from traincope.plan.search.clusters import GIB
+from traincope.plan.search.clusters import DGX_A100, DGX_H100, GIB
 from traincope.units import CURRENCY
 from traincope.viewer.view import View
 
@@ -54,19 +54,46 @@ MESH = (
     Field(name="virtual", label="stages per rank (0: fewest)"),
     Field(name="recompute", label="recompute", choices=tuple(kind.value for kind in Recompute)),
 )
+YES, NO = "yes", "no"
+SHARING = (
+    Field(name="node-ranks", label="ranks that share a copy of weights (0: none)"),
+    Field(name="quantize-weights", label="weights as int8", choices=(NO, YES)),
+    Field(name="quantize-gradients", label="gradients as int8", choices=(NO, YES)),
+    Field(name="offload-optimizer", label="optimizer state on", choices=tuple(Place)),
+    Field(name="offload-parameters", label="weights on", choices=tuple(Place)),
+)
+"""ZeRO++ and offload."""
+SERVERS: Mapping[str, Host] = {"DGX A100": DGX_A100, "DGX H100": DGX_H100}
+UNKNOWN = "unknown"
 MACHINE = (
     Field(name="peak", label="peak TFLOP/s per GPU"),
     Field(name="gib", label="memory per GPU, GiB"),
     Field(name="node", label="GPUs per node"),
     Field(name="inside", label="GB/s inside a node"),
     Field(name="outside", label="GB/s between nodes"),
+    Field(name="server", label="server, for offload", choices=(UNKNOWN, *SERVERS)),
     Field(name="reached", label="efficiency, % of peak"),
     Field(name="price", label="price per GPU-hour"),
     Field(name="currency", label="currency", choices=CURRENCIES),
     Field(name="billions", label="training tokens, 10^9"),
 )
 DENSE = {"experts": "0", "top": "2", "expert-ffn": "14336", "shared": "0", "dense": "0", "ep": "1"}
-H100 = {"peak": "989", "gib": "80", "node": "8", "inside": "450", "outside": "50", "reached": "60"}
+PLAIN = {
+    "node-ranks": "0",
+    "quantize-weights": NO,
+    "quantize-gradients": NO,
+    "offload-optimizer": Place.DEVICE.value,
+    "offload-parameters": Place.DEVICE.value,
+}
+H100 = {
+    "peak": "989",
+    "gib": "80",
+    "node": "8",
+    "inside": "450",
+    "outside": "50",
+    "server": "DGX H100",
+    "reached": "60",
+}
 PRICE = {"price": "2.5", "currency": CURRENCY}
 PRESETS: Mapping[str, Mapping[str, str]] = {
     "70B on 64": {
@@ -89,6 +116,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "recompute": "selective",
         "billions": "1000",
         **DENSE,
+        **PLAIN,
         **H100,
         **PRICE,
     },
@@ -112,6 +140,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         "recompute": "none",
         "billions": "15600",
         **DENSE,
+        **PLAIN,
         **H100,
         **PRICE,
     },
@@ -137,6 +166,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
         **DENSE,
         "experts": "8",
         "ep": "8",
+        **PLAIN,
         **H100,
         **PRICE,
     },
@@ -177,6 +207,11 @@ def prediction(chosen: Mapping[str, str]) -> Prediction:
         cp=_whole(chosen, "cp"),
         ep=_whole(chosen, "ep"),
         zero=_whole(chosen, "zero"),
+        node_ranks=_whole(chosen, "node-ranks") or None,
+        quantize_weights=_choice(chosen, "quantize-weights", (NO, YES)) == YES,
+        quantize_gradients=_choice(chosen, "quantize-gradients", (NO, YES)) == YES,
+        optimizer_place=Place(_choice(chosen, "offload-optimizer", tuple(Place))),
+        parameters_place=Place(_choice(chosen, "offload-parameters", tuple(Place))),
         microbatches=_whole(chosen, "microbatches"),
         micro_batch=_whole(chosen, "micro"),
         schedule=chosen["schedule"],
@@ -208,7 +243,14 @@ def machine(chosen: Mapping[str, str]) -> Machine:
         node_bytes_per_second=_number(chosen, "inside") * 1e9,
         network_bytes_per_second=_number(chosen, "outside") * 1e9,
         kernels=uniform(_number(chosen, "reached") / 100),
+        host=SERVERS.get(_choice(chosen, "server", (UNKNOWN, *SERVERS))),
     )
+
+
+def _choice(chosen: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    if chosen[name] not in choices:
+        raise UsageError(f"{name} = {chosen[name]!r} is not one of {', '.join(choices)}")
+    return chosen[name]
 
 
 def _number(chosen: Mapping[str, str], name: str) -> float:
@@ -241,9 +283,7 @@ def document(chosen: Mapping[str, str], plan: Prediction) -> Mapping[str, object
 
 def currency(chosen: Mapping[str, str]) -> str:
     """The currency of the price. Raises UsageError for one that is not a choice."""
-    if chosen["currency"] not in CURRENCIES:
-        raise UsageError(f"currency = {chosen['currency']!r} is not one of {', '.join(CURRENCIES)}")
-    return chosen["currency"]
+    return _choice(chosen, "currency", CURRENCIES)
 
 
 def hours(chosen: Mapping[str, str], plan: Prediction) -> float:
