@@ -14,7 +14,6 @@ from traincope.analysis.what_if.layout_change import (
     _copying_seconds,
     _predict,
     check_sharing,
-    copying_seconds,
     new_layout,
 )
 from traincope.analysis.what_if.rates import measured_rates
@@ -170,13 +169,6 @@ def test_zeropp_needs_shards_of_fsdp() -> None:
         new_layout(declared.layout, Settings(node_ranks=3, zero=3))
 
 
-def test_copies_of_quantized_messages_take_as_long_as_whole_ones() -> None:
-    machine = Machine(peak_flops=1e12, memory_bytes=1, node_bytes_per_second=1e9, network_bytes_per_second=1e9)
-    declared = Declared.of(recorded(fsdp=4))
-    layout = new_layout(declared.layout, Settings(quantize_weights=True, quantize_gradients=True))
-    assert copying_seconds(declared, layout, machine) == pytest.approx(0.0)
-
-
 SERVER = Host(
     link_bytes_per_second=10e9,
     memory_bytes=1 << 40,
@@ -239,15 +231,17 @@ def test_an_update_on_the_cpu_saves_that_of_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "sentence"),
+    ("device", "expression", "sentence"),
     [
-        ({"name": "AMD EPYC", "threads": 2}, "the ranks of this run compute on a processor"),
-        ({"name": "NVIDIA GeForce RTX 4090"}, "disks of this run's servers are unknown"),
+        ({"name": "AMD EPYC", "threads": 2}, "offload_optimizer=nvme", "processor, so its memory holds all state"),
+        ({"name": "AMD EPYC", "threads": 2}, "quantize_weights=true", "processor, where the time of quantizing"),
+        ({"name": "Unlisted"}, "quantize_weights=true", "bandwidth of the memory of Unlisted is unknown"),
+        ({"name": "NVIDIA GeForce RTX 4090"}, "offload_optimizer=nvme", "disks of this run's servers are unknown"),
     ],
 )
-def test_offload_to_unknown_rates_is_refused(tmp_path: Path, device: dict[str, object], sentence: str) -> None:
+def test_unknown_rates_are_refused(tmp_path: Path, device: dict[str, object], expression: str, sentence: str) -> None:
     analysis = on_device(tmp_path, **device)
-    settings = parse_settings("offload_optimizer=nvme")
+    settings = parse_settings(expression)
     assert settings is not None
     with pytest.raises(UsageError, match=sentence):
         predict_settings(analysis, settings)

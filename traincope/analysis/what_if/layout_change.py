@@ -6,9 +6,9 @@ what the formula does not know stays the same, or grows with the rest. On a proc
 and reduces take no time, or as long as the messages. The expected step is the mean of these. The interval spans them,
 with all communication hidden and with none hidden, and is widened by the formula's error for the run's own layout.
 
-ZeRO++'s kernels take the bandwidth of the device's data sheet; on a processor they are among the copies, which then
-take as long as messages that are not quantized. The CPU's update and its copies take the rates of the vendor's server,
-or half of them, and the time of the device's update, as recorded, is saved.
+ZeRO++'s kernels take the bandwidth of the device's data sheet; on a processor their time is unknown. The CPU's update
+and its copies take the rates of the vendor's server, or half of them, and the recorded time of the device's update is
+saved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from traincope.plan.hardware import find_hardware
 from traincope.plan.layout.activations import ActivationPolicy
 from traincope.plan.layout.layout import Layout, Overlap, Place
 from traincope.plan.layout.machine import Machine, Tier
-from traincope.plan.layout.prediction import Prediction, predict, quantizing_seconds
+from traincope.plan.layout.prediction import Prediction, predict, quantizing_accesses, quantizing_seconds
 from traincope.plan.model.flops import Recompute
 from traincope.plan.model.precision import Precision
 from traincope.plan.model.transformer import Experts, Transformer
@@ -187,11 +187,11 @@ def changed_layout(analysis: Analysis, settings: Settings, *, step_seconds: floa
     check_sharing(declared, layout)
     rates = measured_rates(analysis, source="this run", asked_by="")
     machine = _machine(analysis, rates)
-    check_offload(declared.layout, layout, machine)
+    check_places(declared.layout, layout, machine)
     before, after = (_predict(declared, each, machine) for each in (declared.layout, layout))
     _check_rates(rates, before, after)
     saved = _saved_seconds(analysis, declared.layout, layout)
-    copies: tuple[float, ...] = (0.0, copying_seconds(declared, layout, machine))
+    copies: tuple[float, ...] = (0.0, _copying_seconds(declared.layout, layout, before, after))
     if rates.streams:
         copies = (_quantizing_seconds(analysis, declared, layout),)
     if layout.updates_on_cpu:
@@ -237,20 +237,13 @@ def _copying_seconds(old: Layout, new: Layout, before: Prediction, after: Predic
     return copied(new, after) - copied(old, before) * after.compute_seconds / before.compute_seconds
 
 
-def copying_seconds(declared: Declared, layout: Layout, machine: Machine) -> float:
-    """`_copying_seconds` with messages that are not quantized, because quantizing them is no less work."""
-    old = declared.layout
-    before, after = (_predict(declared, _unquantized(each), machine) for each in (old, layout))
-    return _copying_seconds(old, layout, before, after)
-
-
 def _unquantized(layout: Layout) -> Layout:
     return replace(layout, quantize_weights=False, quantize_gradients=False)
 
 
 def _quantizing_seconds(analysis: Analysis, declared: Declared, layout: Layout) -> float:
     """Seconds that ZeRO++'s kernels take more than in the run, by the data sheet."""
-    if _unquantized(layout) == layout and _unquantized(declared.layout) == declared.layout:
+    if quantizing_accesses(layout) == quantizing_accesses(declared.layout) == 0:
         return 0.0
     name = _device(analysis)
     spec = find_hardware(name)
@@ -285,8 +278,14 @@ def check_sharing(declared: Declared, layout: Layout) -> None:
         )
 
 
-def check_offload(old: Layout, new: Layout, machine: Machine) -> None:
-    """Raise UsageError for a change of places whose rates are unknown."""
+def check_places(old: Layout, new: Layout, machine: Machine) -> None:
+    """Raise UsageError for a change of places, or of quantized messages on a processor, whose rates are unknown."""
+    quantized = [(each.quantize_weights, each.quantize_gradients) for each in (old, new)]
+    if quantized[0] != quantized[1] and not machine.streams:
+        raise UsageError(
+            "the ranks of this run compute on a processor, where the time of quantizing is unknown and may exceed what "
+            "smaller messages save; quantize_weights and quantize_gradients need a run on GPUs"
+        )
     if (old.state_place, old.parameters_place) == (new.state_place, new.parameters_place):
         return
     if not machine.streams:
@@ -447,8 +446,10 @@ def _sharing_facts(
         yield f"backward gathers weights among {layout.node_ranks} ranks, from a copy that they keep from forward on"
     if quantized:
         what = [name for name in ("weights", "gradients") if getattr(layout, f"quantize_{name}")]
-        kernels = "by the memory's bandwidth of the data sheet" if machine.streams else "among FSDP's copies"
-        yield f"{' and '.join(what)} travel as int8 with a scale for 256 numbers; the kernels for that count {kernels}"
+        yield (
+            f"{' and '.join(what)} travel as int8 with a scale for 256 numbers; the kernels for that take the memory's "
+            "bandwidth of the data sheet"
+        )
     if layout.updates_on_cpu and machine.host is not None:
         yield (
             f"offload takes {duration(after.offload_seconds * 1e9)} that nothing hides, by data sheets, or twice as "
