@@ -99,6 +99,8 @@ def _advice(timeline: Timeline, hang: Hang) -> str:
         return f"Let {named} name the root (src or dst) that the others name."
     if hang.kind == HangKind.MISMATCH and hang.differs == Differs.ORDER:
         return f"Issue the collectives of all groups on {named} in the order of the other ranks."
+    if hang.differs == Differs.TAG:
+        return f"Let {named} give each message the tag that its other end waits for: both must count them alike."
     if hang.differs == Differs.GROUPS:
         return (
             f"Call {NEW_GROUP} for each group on all ranks, also on those that are no members, and in the same order. "

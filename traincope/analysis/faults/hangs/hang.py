@@ -36,6 +36,8 @@ class Differs(StrEnum):
     ROOT = "root"
     """The rank that sends, or that gets the result."""
     ORDER = "order"
+    TAG = "tag"
+    """Of messages between two ranks."""
     GROUPS = "groups"
     """Process groups that were not made, or were made alone."""
 

@@ -12,6 +12,7 @@ from traincope.analysis.faults.hangs.evidence.patience import PAUSES, UNLEARNED_
 from traincope.analysis.faults.hangs.evidence.standing import LOCKED, Standing
 from traincope.analysis.faults.hangs.evidence.waiting import Edge, Source, edges_of, sources
 from traincope.analysis.faults.hangs.hang import Differs, Hang, HangKind
+from traincope.analysis.faults.hangs.odd_ones import odd_ones
 from traincope.analysis.faults.hangs.sentences import SECOND_NS, in_cycle, lasting, place_of_call, stood, waited
 from traincope.analysis.faults.stacks import TEARDOWN, Place
 from traincope.events import END_OF_TIME_NS, NO_STEP
@@ -225,9 +226,13 @@ def _deadlock(run: _Run, source: Source) -> Hang | None:
     waited = all(edge.waited or (is_habit and run.standings[edge.rank].may_wait) for edge in inside)
     if not waited or not all(edge.absent for edge in inside) or run.dropped & set(source.ranks):
         return _unknown(hang, source.ranks, "did not join, but the records do not show all of their waits")
+    odd_one = odd_ones(source.ranks, inside, run.standings)
+    if odd_one is not None and odd_one.ranks:
+        return _mismatch(run, hang, odd_one.ranks, odd_one.differs, f"{text}; {odd_one.why}")
     if is_habit:
         return _departed(run, hang, odd, text, direct=True in direct)
     seen = all(run.standings[rank].place is Place.COMMUNICATION for rank in source.ranks)
+    text = text if odd_one is None else f"{text}; {odd_one.why}"
     return replace(hang, confidence=HIGH if seen else MEDIUM, evidence=text, cannot_go_on="they wait for each other")
 
 
@@ -244,12 +249,17 @@ def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str, *, direct:
     """Name the ranks of a cycle that issued what they never issued before: the others are their victims. `direct`: they
     wait for messages; of these, a rank that leaves some out has issued a part.
     """
-    culprit = run.standings[odd[0]]
     reorders = not direct and all(run.standings[rank].calls.reorders for rank in odd)
     how = "the same collectives in another order than" if reorders else "other collectives than"
     how = "other messages, or fewer, than" if direct else how
     when = "" if hang.step is None or direct else f"in step {hang.step}, "
     habit = f"{when}{numbers(odd, 'rank')} issued {how} in earlier steps"
+    return _mismatch(run, hang, odd, Differs.ORDER if reorders else Differs.OPERATION, f"{text}; {habit}")
+
+
+def _mismatch(run: _Run, hang: Hang, odd: tuple[int, ...], differs: Differs, evidence: str) -> Hang:
+    """Name some ranks of a cycle: the others are their victims."""
+    culprit = run.standings[odd[0]]
     return replace(
         hang,
         kind=HangKind.MISMATCH,
@@ -257,8 +267,8 @@ def _departed(run: _Run, hang: Hang, odd: tuple[int, ...], text: str, *, direct:
         victims=tuple(sorted({*hang.culprits, *hang.victims} - {*odd})),
         call_site=culprit.site,
         stack=tuple(map(str, culprit.frames)),
-        differs=Differs.ORDER if reorders else Differs.OPERATION,
-        evidence=f"{text}; {habit}",
+        differs=differs,
+        evidence=evidence,
     )
 
 
