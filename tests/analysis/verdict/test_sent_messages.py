@@ -69,6 +69,7 @@ def transfer(analysis: Analysis) -> Finding:
 
 BACKWARD, FORWARD = (Phase.BACKWARD, 0), (Phase.FORWARD, 0)
 GRADIENTS: Call = ("all_reduce", 2 * MIB, FLOAT32)
+WEIGHTS: Call = ("broadcast", MIB, FLOAT32)
 NORM: Call = ("all_reduce", 4, FLOAT32)
 
 
@@ -96,6 +97,12 @@ NORM: Call = ("all_reduce", 4, FLOAT32)
             "once per step",
         ),
         ("dp", {(Phase.NONE, 0): [("all_reduce", 10_000, FLOAT32)] * 30}, "one message per tensor", "Flatten"),
+        (
+            "dp",
+            {BACKWARD: [("all_reduce", 4 * MIB, FLOAT32)]} | {(Phase.NONE, at): [WEIGHTS] for at in range(4)},
+            "sends 4.0 MiB per step, as much as the weights",
+            "Leave the broadcast out",
+        ),
         ("dp", {FORWARD: [("all_gather", 260, FLOAT32)] * 20}, "20 small all_gather per forward", "GroupNorm"),
         ("fsdp", {FORWARD: [("all_gather", 40 * MIB, FLOAT32)]}, "in one unit", "every block"),
         ("fsdp", {FORWARD: [("all_gather", 70_000, FLOAT32)] * 30}, "30 tiny units", "whole blocks"),
@@ -107,6 +114,14 @@ def test_what_is_sent_decides_the_advice(
     finding = transfer(analysed(calls, axis=axis))
     assert evidence in finding.evidence
     assert advice in finding.advice
+
+
+@pytest.mark.parametrize("of", [Phase.OPTIMIZER, Phase.NONE])
+def test_an_optimizer_of_parts_and_weights_sent_now_and_then_are_needed(of: Phase) -> None:
+    """ZeRO's optimizer broadcasts the parameters that each rank updates. The others send a part of the gradients'."""
+    num_bytes = 4 * MIB if of is Phase.OPTIMIZER else 16 * MIB
+    sent = {BACKWARD: [("all_reduce", num_bytes, FLOAT32)]} | {(of, at): [WEIGHTS] for at in range(4)}
+    assert "Leave the broadcast out" not in transfer(analysed(sent)).advice
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from traincope.store import RankRecords
 
 
 def shares(number: int, *, first: bool, second: bool = True, name: str = "all_gather") -> RankRecords:
-    """One of four ranks. After step 4 the `first` collective is in a group of two ranks, the `second` in the world's. The
+    """One of four ranks. After step 4 the `first` collective is in a pair, the `second` in the world's group. The
     last one does not end.
     """
     pair = (0, 1) if number < 2 else (2, 3)

@@ -23,6 +23,8 @@ SHORT_BYTES = 1 << 16
 """Size below which a message takes about as long as an empty one, so that fewer bytes save nothing."""
 BUCKET_BYTES = 25 << 20
 """DDP's default size of a bucket."""
+ALL_WEIGHTS = 0.9
+"""Bytes of a broadcast / of the gradients from which it sends all weights."""
 MOST = 0.8
 """Share of the bytes of a pass from which one message has most of them."""
 IN_MODEL = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
@@ -133,7 +135,9 @@ def _described(
         return _gradients(rows, rank_steps, products, mixed=small, closures=closures)
     if purpose is Purpose.FORWARD:
         return _in_forward(rows)
-    return _outside(rows, rank_steps) if purpose is Purpose.OUTSIDE else NOTHING
+    if purpose is Purpose.OUTSIDE:
+        return _weights(rows, sent.get(Purpose.GRADIENTS, []), rank_steps) or _outside(rows, rank_steps)
+    return NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +279,20 @@ def _in_forward(rows: Sequence[Messages]) -> Described:
         "average, as SyncBatchNorm sends them for every layer",
         "Normalize without messages (BatchNorm of each rank's batch, GroupNorm), or send the values of several layers "
         "together",
+        True,
+    )
+
+
+def _weights(rows: Sequence[Messages], gradients: Sequence[Messages], rank_steps: int) -> Described | None:
+    """Weights that are sent again, although averaged gradients keep them equal. An optimizer of parts sends its own."""
+    sent = [row for row in rows if row.operation == "broadcast" and row.phase is not Phase.OPTIMIZER]
+    mean, of_gradients = _mean(sent, rank_steps), _mean(gradients, rank_steps)
+    if not of_gradients or mean < ALL_WEIGHTS * of_gradients or 2 * sum(row.num_messages for row in sent) < rank_steps:
+        return None
+    return (
+        f"broadcast outside of forward and backward sends {size(mean)} per step, as much as the weights, next to "
+        f"{size(of_gradients)} of gradients that are reduced: they keep equal weights equal",
+        "Leave the broadcast out, or do it once at the begin, as DDP does",
         True,
     )
 
