@@ -8,7 +8,7 @@ import pytest
 from tests.timeline.build import Row, collective, group, phase, rank, stall, step, timeline
 from traincope.analysis import Analysis, analyze
 from traincope.analysis.stragglers.stops import Stops, stops
-from traincope.events import BUSY_THREAD, Kind, Phase
+from traincope.events import BUSY_THREAD, Kind, Phase, Usage
 
 WORK, SEND = 60, 10
 
@@ -21,11 +21,12 @@ def stopping(
     num_ranks: int = 3,
     joined: bool = True,
     busy: Mapping[str, object] | None = None,
+    core_wait_ns: int = 0,
 ) -> Analysis:
     """Analyse ranks that compute for WORK and reduce for SEND in each step, and then may stop.
 
     `stop_ns`: (step, rank) -> ns. A rank that does not stop begins its next step. `joined`: it waits there. `busy`:
-    another thread of rank 0.
+    another thread of rank 0. `core_wait_ns`: its waits for a core in all steps.
     """
     begin, rows = [0] * num_ranks, [list[Row]() for _ in range(num_ranks)]
     for number in range(steps):
@@ -43,6 +44,8 @@ def stopping(
     everyone = group("dp", *range(num_ranks))
     if busy is not None:
         rows[0].append(Row(kind=Kind.EVENT, start_ns=1, end_ns=1, name=BUSY_THREAD, group=1))
+    for at_ns, value in (0, 0), (begin[0], core_wait_ns):
+        rows[0].append(Row(kind=Kind.USAGE, start_ns=at_ns, end_ns=at_ns, name=Usage.CORE_WAIT, value=value))
     ranks = [rank(at, *own, groups=[everyone], coords={"dp": at}) for at, own in enumerate(rows)]
     ranks[0] = replace(ranks[0], details={} if busy is None else {1: busy})
     return analyze(timeline(*ranks))
@@ -98,6 +101,16 @@ def test_work_of_one_rank_that_no_probe_covers_is_found_if_it_is_long() -> None:
     assert not [each for each in findings if each.kind in ("exposed_wait", "unattributed")]
     short = {(number, at): 30 for number in range(0, 41, 4) for at in (0,)}
     assert not [each for each in stopping(Phase.NONE, short).verdict if each.kind == "straggler"]
+
+
+@pytest.mark.parametrize(
+    ("core_wait_ns", "at", "named"),
+    [(150, (10, 17, 29, 40), True), (250, (10, 17, 29, 40), False), (250, (10, 20, 30, 40), True)],
+)
+def test_stops_that_may_be_waits_for_a_core_name_no_rank(core_wait_ns: int, at: tuple[int, ...], named: bool) -> None:
+    """They take 400 in all. A full host does not come in equal intervals."""
+    found = stopping(Phase.NONE, {(number, 0): 100 for number in at}, core_wait_ns=core_wait_ns)
+    assert any(each.kind == "straggler" for each in found.verdict) is named
 
 
 def test_a_thread_that_computes_beside_work_that_no_probe_covers_is_named() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from traincope.analysis.attribution.terms import EVALUATION, UNATTRIBUTED
 from traincope.analysis.confidence import HIGH, MEDIUM
 from traincope.analysis.ledger.busy_threads import busy_thread
+from traincope.analysis.ledger.host_shortages import usage_rates
 from traincope.analysis.ledger.ledger import Ledger
 from traincope.analysis.replaying.prices import Gain, Prices
 from traincope.analysis.replaying.replay import Factors
@@ -15,6 +16,7 @@ from traincope.analysis.stragglers.stops import Stops, stops
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent, priced
 from traincope.analysis.verdict.losses.host_losses import HOST_LOSSES, OTHER_PROCESS, checkpoint_action, host_advice
 from traincope.analysis.verdict.losses.late_causes import SHARE, stood_at
+from traincope.events import Usage
 from traincope.store.job.attempts import LOADING, SAVING
 from traincope.timeline import Timeline
 from traincope.units import count, duration, numbers
@@ -23,6 +25,8 @@ MOST = 0.8
 """Share of the work that few ranks must have to be the ranks of the finding."""
 UNEVEN = 2.0
 """Longest length / mean length from which a stop is no example of the others."""
+BY_CORES = 0.5
+"""A rank's waits for a core / its stops for work that no probe covers, from which the waits may be the stops."""
 SHOWN_STEPS = 8
 """Most steps that a sentence lists."""
 
@@ -85,6 +89,8 @@ def stop_losses(
         ranks = _carriers(found)
         gain = found.waited_ratio if term == EVALUATION else found.lost_ratio
         by_few = bool(ranks) and (term not in KINDS or found.followed)
+        if term == UNATTRIBUTED and _may_lack_cores(timeline, found, ranks):
+            continue
         if gain >= MIN_SHARE and (by_few or term in HOST_LOSSES):
             finding = _finding(timeline, term, found, ranks)
             yield StopLoss(term=term, stops=found, finding=priced(finding, _gain(term, found, gain, prices)))
@@ -106,6 +112,20 @@ def _carriers(found: Stops) -> tuple[int, ...]:
     reached = np.cumsum([found.own_ns[rank] for rank in by_size])
     few = int(np.searchsorted(reached, MOST * reached[-1])) + 1
     return tuple(sorted(by_size[:few])) if 2 * few <= len(by_size) else ()
+
+
+def _may_lack_cores(timeline: Timeline, found: Stops, ranks: Collection[int]) -> bool:
+    """Return whether waits for a core may be the stops: a full host takes a rank's time wherever it stands. Work that
+    comes in equal intervals, or at one line, is the training's own.
+    """
+    if found.period_steps is not None or _site(timeline, UNATTRIBUTED, found, tuple(ranks)):
+        return False
+    waited_ns = []
+    for rank in (each for each in timeline.ranks if each.rank in ranks and each.steps):
+        between_ns = rank.steps[0].start_ns, rank.steps[-1].end_ns
+        rate = usage_rates(rank, between_ns).get(Usage.CORE_WAIT, 0.0)
+        waited_ns.append(rate * (between_ns[1] - between_ns[0]) / max(found.own_ns[rank.rank], 1))
+    return min(waited_ns, default=0.0) >= BY_CORES
 
 
 def _finding(timeline: Timeline, term: str, found: Stops, ranks: tuple[int, ...]) -> Finding:
