@@ -110,7 +110,8 @@ def test_a_vanished_run_directory_ends_the_agent_but_not_the_training(run: Path,
     rank = start_rank(run, stop, rank=0, ranks=1)
     the_agent_of(run)
     until(lambda: num_rows(run) > 0, "rows")
-    shutil.rmtree(run)
+    gone = run.rename(run.with_name("gone"))  # at once: files that are made meanwhile would keep rmtree from its end
+    shutil.rmtree(gone)
     until(lambda: not agents_of(run), "the end of the agent")
     assert rank.poll() is None
     stop.touch()
