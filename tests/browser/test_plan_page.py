@@ -44,6 +44,12 @@ def numbers_of(page: Page, answer: object) -> int:
     return len(shown)
 
 
+def fill(page: Page, name: str, value: str) -> None:
+    field = page.locator(f"input[id*='\"{name}\"']")
+    field.fill(value)
+    field.press("Enter")
+
+
 def test_layouts_are_searched_filtered_and_chosen(visit: Go, alone: str) -> None:
     loaded = visit(f"{alone}/plan{SMALL}", width=1400)
     page = loaded.page
@@ -69,10 +75,11 @@ def test_layouts_are_searched_filtered_and_chosen(visit: Go, alone: str) -> None
 
 def test_the_page_answers_while_a_large_search_runs(visit: Go, alone: str) -> None:
     """The fields react to an impossible value at once; the search of 16,384 GPUs goes on in its own process."""
-    page = visit(f"{alone}/plan?model=llama3-405b&gpus=16384&batch=2048", width=1000, dark=True).page
+    page = visit(f"{alone}/plan?model=llama3-405b&gpus=512&batch=2048&tp=8&pp=16&cp=1", width=1000, dark=True).page
+    expect(page.locator("tr:has(.chosen)")).to_have_count(1, timeout=PATIENCE_MS)
+    for name, value in {"gpus": "16384", "cp": "", "pp": ""}.items():
+        fill(page, name, value)
     expect(page.locator("main")).to_contain_text("Searching all layouts: ", timeout=PATIENCE_MS)
-    field = page.locator("input[id*='\"tp\"']")
-    field.fill("0")
-    field.press("Enter")
+    fill(page, "tp", "0")
     expect(page.locator("main")).to_contain_text("No plan: --tp is 0", timeout=PATIENCE_MS)
     assert page.evaluate(CUT_OFF) == []
