@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.timeline.build import collective, group, phase, rank, run, stall, step
+from traincope.analysis import analyze
 from traincope.analysis.attribution.terms import UNATTRIBUTED
-from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, line_within, slow_code
+from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, line_within, python_in_compute, slow_code
 from traincope.events import Flag, Phase
 from traincope.store import RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
@@ -21,7 +22,7 @@ from traincope.store.layout import stack_samples_file
 from traincope.timeline import build_timeline
 
 MS = 1_000_000
-SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS, SIMULATE = 0, 1, 2, 3, 4, 5, (6, 7, 8), 9
+SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS, SIMULATE, IMPORT = 0, 1, 2, 3, 4, 5, (6, 7, 8), 9, 10
 SITES = [
     ["/job/train.py", 31, "Slow.forward", "layers.3", "time.sleep"],
     ["/job/train.py", 33, "Slow.forward", "layers.3", ""],
@@ -35,8 +36,19 @@ SITES = [
     *[["/job/train.py", 70, "record", f"layers.{layer}", "Tensor.quantile"] for layer in range(3)],
     ["/lib/site-packages/torch/_tensor.py", 600, "Tensor.backward", "", ""],
     ["/job/train.py", 53, "main", "", "Simulator.step"],
+    ["<frozen importlib._bootstrap>", 1165, "_find_and_load", "", ""],
 ]
-STACKS = [[0, 3], [1, 3], [2, 3], [4, 7, 6], [5, 7, 6], [12, 8], *[[9 + layer, 3] for layer in range(3)], [13]]
+STACKS = [
+    [0, 3],
+    [1, 3],
+    [2, 3],
+    [4, 7, 6],
+    [5, 7, 6],
+    [12, 8],
+    *[[9 + layer, 3] for layer in range(3)],
+    [13],
+    [14, 1, 3],
+]
 SLEEPING = Line(site="train.py:31", function="Slow.forward", called="time.sleep", module="layers.3", term="forward")
 DP = group("dp", 0, 1)
 
@@ -62,6 +74,7 @@ def sampled(
     steps: int,
     stalled_ms: int = 0,
     first_step: int = 0,
+    forward_ms: int = 60,
     **content: bool,
 ) -> RankRecords:
     """A rank with a sample every 10 ms. `stack_at`: ms into a step -> the stack until 5 ms later."""
@@ -71,7 +84,7 @@ def sampled(
         gather = collective(begin + 30 * MS, begin + 60 * MS, sequence=at, at=at)
         rows += [
             replace(step(at, begin, begin + 100 * MS), flags=Flag.DETAILED),
-            phase(Phase.FORWARD, begin, begin + 60 * MS, at=at),
+            phase(Phase.FORWARD, begin, begin + forward_ms * MS, at=at),
             gather,
             stall(gather, begin + 30 * MS, begin + (30 + stalled_ms) * MS),
         ]
@@ -251,3 +264,43 @@ def test_equal_ranks_are_not_accused(tmp_path: Path) -> None:
         (window,) = windows(*ranks)
         accused += len(window.slow)
     assert accused == 0
+
+
+@pytest.mark.parametrize(
+    ("stack", "called"), [(SLEEP, "time.sleep"), (IMPORT, "_find_and_load"), (MULTIPLY, None), (FIRST, None)]
+)
+def test_python_and_sleep_within_compute_are_told_from_torch(tmp_path: Path, stack: int, called: str | None) -> None:
+    """30 of 100 ms of each step. A line that calls a function of C, e.g. of torch, may compute."""
+    records = sampled(tmp_path / "0", 0, lambda ms: stack if ms < 30 else MULTIPLY, steps=10)
+    found = python_in_compute(records)
+    assert (None if found is None else found[0].called) == called
+    if found is not None:
+        assert (found[0].site, found[0].module) == (f"train.py:{31 if stack == SLEEP else 33}", "")
+        assert found[1] == pytest.approx(0.3)
+
+
+def test_python_outside_of_compute_is_not_counted(tmp_path: Path) -> None:
+    """The forward lasts for 60 ms."""
+    assert python_in_compute(sampled(tmp_path / "0", 0, lambda ms: IMPORT if ms >= 60 else MULTIPLY, steps=10)) is None
+
+
+@pytest.mark.parametrize("of_rank_1", [IMPORT, MULTIPLY])
+def test_a_run_whose_compute_is_pythons_own_work_on_all_ranks_is_not_healthy(tmp_path: Path, of_rank_1: int) -> None:
+    stacks = (IMPORT, of_rank_1)
+    ranks = [
+        sampled(
+            tmp_path / str(at), at, lambda ms, stack=stack: stack if ms < 30 else MULTIPLY, steps=10, forward_ms=100
+        )
+        for at, stack in enumerate(stacks)
+    ]
+    first = analyze(build_timeline(run(*ranks))).verdict[0]
+    if of_rank_1 == MULTIPLY:
+        assert first.kind == "healthy"
+    else:
+        assert (first.kind, first.ranks, first.gain_at_most) == ("unattributed", (), True)
+        assert first.estimated_gain_ratio == pytest.approx(0.3)
+        assert (
+            "30.0 % of step time is Python's own work, or sleep, within forward, backward or optimizer"
+            in first.evidence
+        )
+        assert first.evidence.endswith("show it in _find_and_load at train.py:33 (Slow.forward)")

@@ -14,13 +14,13 @@ from pathlib import PurePath
 
 import numpy as np
 
-from traincope.analysis.attribution.terms import ACTION_TERMS, PHASE_TERMS, UNATTRIBUTED
+from traincope.analysis.attribution.terms import ACTION_TERMS, COMPUTE, PHASE_TERMS, UNATTRIBUTED
 from traincope.analysis.faults.stacks import Frame, Place, place_of
 from traincope.analysis.stragglers.own_work import place
 from traincope.arrays import Floats, Ints
 from traincope.events import EARLY_STEPS, OPEN, Flag, Kind, Phase
 from traincope.store import RankRecords
-from traincope.store.job.training_code import is_training
+from traincope.store.job.training_code import LIBRARY, is_training
 from traincope.store.segments.stack_samples import Site, StackSamples
 from traincope.timeline import Timeline
 from traincope.timeline.intervals.union import Union
@@ -54,6 +54,7 @@ ENOUGH_SAMPLES = 5
 """Fewest mean pauses of samples in unattributed time that name a line of it: what probes leave out is of many kinds."""
 OWN = "/traincope/record/"
 """Part of the paths of the recorder's hooks, which call what the training called."""
+SLEEP = "time.sleep"
 LOCAL = "<locals>."
 """Part of the qualified names of functions that functions make, as decorators do."""
 MAX_LINES = 3
@@ -181,6 +182,33 @@ def line_within(rank: RankRecords, term: str, steps: Sequence[int]) -> Line | No
         and (line in times or in_other_terms[replace(line, module="")] <= OF_THE_LOOP * elsewhere_ns)
     ]
     return min(most, key=lambda each: (each[0], each[1] not in times))[1] if most else None
+
+
+def python_in_compute(rank: RankRecords) -> tuple[Line, float] | None:
+    """Return the training's line below which Python's own modules run, or it sleeps, for most of such time within the
+    terms of compute, and that time as a share of the steps whose stacks were sampled early or in a few blocks. None
+    without such samples: torch's time in these terms is no such time.
+    """
+    samples = [each for each in rank.stack_samples() if not each.of_long_steps]
+    steps = np.array(sorted(sampled_steps(rank)), dtype=np.int64)
+    if not len(steps):
+        return None
+    times: dict[Line, float] = defaultdict(float)
+    for each in samples:
+        for line, ns in _times_ns(_Sampled(rank, each), steps, _line_of_python).items():
+            if line.term in COMPUTE:
+                times[replace(line, module="", term="")] += float(ns.sum())
+    if not times:
+        return None
+    line = max(times, key=lambda each: times[each])
+    is_enough = times[line] >= ENOUGH_SAMPLES * max(each.interval_ns for each in samples)
+    return (line, times[line] / float(_lengths_ns(rank, steps).sum())) if is_enough else None
+
+
+def _line_of_python(stack: Sequence[Site]) -> tuple[_Named, ...]:
+    """The same as `_line`, of a stack that ends in Python's own modules or sleeps; otherwise none."""
+    inside = bool(stack) and (LIBRARY.search(stack[0].path) is not None or stack[0].called == SLEEP)
+    return _line(stack) if inside else ()
 
 
 def _summed(
