@@ -29,7 +29,7 @@ demo: setup
 
 # FAST=1 runs the files whose tests start no process and no browser, without slow tests.
 test: setup $(if $(FAST),,programs)
-	@$(BIN)/python -m pytest -q -n $(if $(FAST),2,5) --no-loadscope-reorder $(if $(FAST),--fast) tests
+	@$(BIN)/python -m pytest -q -n $(if $(FAST),2,4) --no-loadscope-reorder $(if $(FAST),--fast) tests
 
 # SECONDS=600 runs for 600 seconds; SEED=7 runs one round with that seed.
 fuzz: setup
