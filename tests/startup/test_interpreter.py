@@ -123,6 +123,7 @@ STOPS_ITS_LAUNCHER = """
 import os, signal, time
 if os.environ["RANK"] == "1":
     print(os.getppid(), flush=True)
+    time.sleep(3)  # a launcher that is stopped while it starts its ranks does not wait for their ends
     os.kill(os.getppid(), signal.SIGTERM)
 time.sleep(60)
 """
