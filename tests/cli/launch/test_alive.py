@@ -79,7 +79,17 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Job]:
     finally:
         (tmp_path / "stop").touch()
         started.wait(DEADLINE_SECONDS)
-        until(lambda: not any(map(exists, job.pids)), "the end of the ranks")
+        try:
+            until(lambda: not any(map(exists, job.pids)), "the end of the ranks")
+        except AssertionError as error:
+            error.add_note("\n".join(map(stacks_of, filter(exists, job.pids))))
+            raise
+
+
+def stacks_of(pid: int) -> str:
+    """Stacks of a rank that does not end."""
+    py_spy = [Path(sys.executable).with_name("py-spy"), "dump", "--pid", str(pid)]
+    return subprocess.run(py_spy, capture_output=True, text=True).stdout
 
 
 def until(true: Callable[[], bool], what: str) -> None:
