@@ -1,0 +1,1 @@
+"""Costs of recording, reading and showing, measured with budgets. `make bench` and its relatives run them."""

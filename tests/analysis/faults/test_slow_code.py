@@ -15,11 +15,12 @@ from tests.timeline.build import collective, group, phase, rank, run, stall, ste
 from traincope.analysis import analyze
 from traincope.analysis.attribution.terms import UNATTRIBUTED
 from traincope.analysis.faults.slow_code import Line, SampledWindow, SlowCode, line_within, python_in_compute, slow_code
+from traincope.analysis.verdict.losses.host_losses import python_work
 from traincope.events import Flag, Phase
 from traincope.store import RankRecords
 from traincope.store.job.requests import Cause, WindowRequest
 from traincope.store.layout import stack_samples_file
-from traincope.timeline import build_timeline
+from traincope.timeline import LedgerClock, build_timeline
 
 MS = 1_000_000
 SLEEP, MULTIPLY, REDUCE, FIRST, SECOND, BACKWARD, HOOKS, SIMULATE, IMPORT = 0, 1, 2, 3, 4, 5, (6, 7, 8), 9, 10
@@ -293,7 +294,9 @@ def test_a_run_whose_compute_is_pythons_own_work_on_all_ranks_is_not_healthy(tmp
         )
         for at, stack in enumerate(stacks)
     ]
-    first = analyze(build_timeline(run(*ranks))).verdict[0]
+    analysis = analyze(build_timeline(run(*ranks)))
+    first = analysis.verdict[0]
+    assert python_work(analysis.timeline, replace(analysis.ledger, clock=LedgerClock.DEVICE)) is None
     if of_rank_1 == MULTIPLY:
         assert first.kind == "healthy"
     else:

@@ -22,7 +22,7 @@ from traincope.analysis.faults.faults import Fault
 from traincope.analysis.faults.hangs.hang import Hang
 from traincope.analysis.faults.lost_hosts import hung_before, lost_hosts
 from traincope.analysis.faults.shortages import OutOfMemory
-from traincope.analysis.faults.slow_code import SampledWindow, python_in_compute
+from traincope.analysis.faults.slow_code import SampledWindow
 from traincope.analysis.faults.stream import causes
 from traincope.analysis.kernels.gpu_partition import GpuPartition
 from traincope.analysis.kernels.kernels import Kernels
@@ -54,9 +54,10 @@ from traincope.analysis.verdict.checkpoint_cadence import checkpoint_cadence, lo
 from traincope.analysis.verdict.data_findings import data_findings, rollout_findings
 from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, ordered, percent
 from traincope.analysis.verdict.hang_findings import ended_stops, hang_findings
+from traincope.analysis.verdict.losses.host_losses import python_work
 from traincope.analysis.verdict.losses.kernel_losses import kernels_below_peak, unfused_kernels
 from traincope.analysis.verdict.losses.slowdowns import slowdown_findings, stretch_findings
-from traincope.analysis.verdict.losses.verdict_costs import DO_LESS, cost_findings
+from traincope.analysis.verdict.losses.verdict_costs import cost_findings
 from traincope.analysis.verdict.lost_connections import lost_host_findings
 from traincope.analysis.verdict.memory_findings import memory_growth, snapshot_findings
 from traincope.analysis.verdict.rank_failures import rank_failures
@@ -161,7 +162,7 @@ def verdict(
     real_faults = [fault for fault in faults if fault.is_fault]
     if len(findings) == running:
         healthy = _healthy(ledger, partly_unclassified(timeline, kernels))
-        findings.append(_faults_only(real_faults) if real_faults else _python_in_compute(timeline) or healthy)
+        findings.append(_faults_only(real_faults) if real_faults else python_work(timeline, ledger) or healthy)
     else:
         late = {straggler.rank for straggler in stragglers.named}
         stretches = () if slowdown is None else slowdown.stretches
@@ -209,28 +210,6 @@ def _no_steps() -> Finding:
         confidence=UNKNOWN,
         evidence="no complete training step was recorded, so the use of time is unknown",
         advice="Run at least two steps. If the recorder does not detect steps, call run.step() once per iteration.",
-    )
-
-
-def _python_in_compute(timeline: Timeline) -> Finding | None:
-    """Finding about Python's own modules, or sleep, in the compute of all ranks. Only stacks show it."""
-    found = [python_in_compute(rank) for rank in timeline.run.ranks]
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(found) or len({line.site for line, _ in known}) > 1:
-        return None
-    line, share = min(known, key=lambda each: each[1])
-    if share < MIN_SHARE:
-        return None
-    return Finding(
-        kind=FindingKind.UNATTRIBUTED,
-        confidence=MEDIUM,
-        evidence=(
-            f"{percent(share)} of step time is Python's own work, or sleep, within forward, backward or optimizer: the "
-            f"stacks of all ranks show it in {line.called} at {line.site} ({line.function})"
-        ),
-        advice=f"{DO_LESS}.",
-        estimated_gain_ratio=share,
-        gain_at_most=True,
     )
 
 

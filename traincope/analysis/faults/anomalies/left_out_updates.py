@@ -40,7 +40,7 @@ def left_out_updates(timeline: Timeline) -> LeftOutUpdates | None:
     left_out = {rank: sum(not each[key][0] for key in updated) for rank, each in used.items()}
     if not any(left_out.values()) or any(number == len(updated) for number in left_out.values()):
         return None
-    if all(is_averaged(rank, gradient_bytes(rank) or 0, beyond_usual=True) for rank in timeline.ranks):
+    if all(map(_is_averaged, timeline.ranks)):
         return None  # replicas that train alone for some steps
     first = next(key for key in updated if not all(each[key][0] for each in used.values()))
     return LeftOutUpdates(
@@ -49,6 +49,11 @@ def left_out_updates(timeline: Timeline) -> LeftOutUpdates | None:
         num_backwards=len(updated),
         since=min(each[first][1] for each in used.values() if each[first][0]),
     )
+
+
+def _is_averaged(rank: RankTimeline) -> bool:
+    num_bytes = gradient_bytes(rank)
+    return num_bytes is not None and is_averaged(rank, num_bytes, beyond_usual=True)
 
 
 def _odd(left_out: Mapping[int, int]) -> tuple[int, ...]:

@@ -50,8 +50,8 @@ def _other_tags(inside: Sequence[Edge], standings: Mapping[int, Standing]) -> Od
     decided = 2 * votes[usual] > sum(map(bool, waiting.values()))
     ends = " and ".join(f"rank {rank} has {tag}" for rank, tag in sorted(tags.items()))
     others = [rank for rank, rank_tags in waiting.items() if usual in rank_tags and rank not in tags]
-    agrees = f"; {numbers(others, 'rank')} waits for {usual} too" if decided and len(others) == 1 else ""
-    agrees = f"; {numbers(others, 'rank')} wait for {usual} too" if decided and len(others) > 1 else agrees
+    wait = "waits" if len(others) == 1 else "wait"
+    agrees = f"; {numbers(others, 'rank')} {wait} for {usual} too" if decided and others else ""
     return Odd(
         ranks=tuple(rank for rank, tag in tags.items() if tag != usual) if decided else (),
         differs=Differs.TAG,

@@ -5,10 +5,14 @@ from collections.abc import Collection
 
 import numpy as np
 
+from traincope.analysis.confidence import MEDIUM
+from traincope.analysis.faults.slow_code import python_in_compute
+from traincope.analysis.ledger.ledger import Ledger
+from traincope.analysis.verdict.findings import MIN_SHARE, Finding, FindingKind, percent
 from traincope.analysis.verdict.losses.copies import ANY_COPY, copy_advice
 from traincope.events import BATCHES_END, LOADER_WITHOUT_WORKERS, NO_STEP, Kind, Phase
 from traincope.store.job.attempts import LOADING, SAVING, SAVING_LATER
-from traincope.timeline import RankTimeline, Timeline
+from traincope.timeline import LedgerClock, RankTimeline, Timeline
 
 OTHER_PROCESS = (
     "Do the work of that thread in another process (multiprocessing; for asynchronous checkpoints "
@@ -51,7 +55,33 @@ ONE_ITERATOR = (
     "Make one iterator per epoch: for batch in loader, or iterator = iter(loader) before the loop and next(iterator) "
     "in it, with the next one at StopIteration, after sampler.set_epoch(epoch)"
 )
+DO_LESS = "Do less of that, do it less often, or in another thread or process; traincope.span() around it names it"
 LOADED = "Load checkpoints before the first step, each rank its own shard, from a local disk."
+
+
+def python_work(timeline: Timeline, ledger: Ledger) -> Finding | None:
+    """Return the finding about Python's own modules, or sleep, in the compute of all ranks: only their stacks show it.
+
+    None on the GPUs' clock: there the host runs ahead, and what it does may cost nothing.
+    """
+    found = [python_in_compute(rank) for rank in timeline.run.ranks]
+    known = [each for each in found if each is not None]
+    if ledger.clock is LedgerClock.DEVICE or not known or len(known) < len(found):
+        return None
+    line, share = min(known, key=lambda each: each[1])
+    if share < MIN_SHARE or any(each.site != line.site for each, _ in known):
+        return None
+    return Finding(
+        kind=FindingKind.UNATTRIBUTED,
+        confidence=MEDIUM,
+        evidence=(
+            f"{percent(share)} of step time is Python's own work, or sleep, within forward, backward or optimizer: the "
+            f"stacks of all ranks show it in {line.called} at {line.site} ({line.function})"
+        ),
+        advice=f"{DO_LESS}.",
+        estimated_gain_ratio=share,
+        gain_at_most=True,
+    )
 
 
 def host_advice(term: str, timeline: Timeline, ranks: Collection[int] = ()) -> str:

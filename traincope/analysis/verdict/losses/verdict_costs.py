@@ -28,6 +28,7 @@ from traincope.analysis.verdict.losses.debugging import debugging
 from traincope.analysis.verdict.losses.exposed_communication import exposed_findings
 from traincope.analysis.verdict.losses.host_losses import (
     CHEAPER_BATCHES,
+    DO_LESS,
     FULL_HOST,
     GIVE_WORKERS,
     HOST_LOSSES,
@@ -73,7 +74,6 @@ NO_PROBE = (
     "covered by no probe",
     "Wrap logging, metrics and copies of the training loop in traincope.span(), and record again.",
 )
-DO_LESS = "Do less of that, do it less often, or in another thread or process; traincope.span() around it names it"
 WHAT_GROWS = (
     "Look for what becomes larger with every step: a metric of all that was seen so far, a list of results, a graph "
     "that is kept. Reset it, or keep sums in its place."
