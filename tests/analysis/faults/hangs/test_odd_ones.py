@@ -42,10 +42,11 @@ def test_the_rank_that_alone_begins_a_collective_of_its_group_is_named() -> None
     assert (hang.kind, hang.culprits) == (HangKind.MISMATCH, (2,))
 
 
-def test_other_ranks_that_did_not_do_the_same_decide_nothing() -> None:
-    """Ranks 0 and 1 issued a broadcast in their pair: the habit of ranks 2 and 3 decides."""
-    others = [shares(number, first=True, name=name) for number, name in enumerate(("broadcast", "all_gather"))]
-    hang = only(*others, shares(2, first=True, second=False), shares(3, first=False))
+@pytest.mark.parametrize("others", [("broadcast", "broadcast"), ("all_gather", "")])
+def test_other_ranks_that_did_not_do_the_same_decide_nothing(others: tuple[str, str]) -> None:
+    """Ranks 0 and 1 issued what neither 2 nor 3 did, or not the same: the habit of ranks 2 and 3 decides."""
+    outside = [shares(number, first=bool(name), name=name) for number, name in enumerate(others)]
+    hang = only(*outside, shares(2, first=True, second=False), shares(3, first=False))
     assert "completed" not in hang.evidence
 
 

@@ -104,3 +104,16 @@ def test_a_group_with_monitored_barriers_has_no_common_count(monitored: bool) ->
     first = training(0, size=4, issued=(0, 5, 5), monitored=monitored)
     others = [training(number, size=4, monitored=monitored) for number in (1, 2, 3)]
     assert [hang.culprits for hang in hangs(first, *others)] == ([] if monitored else [(0,)])
+
+
+@pytest.mark.parametrize(("at_the_end", "culprits"), [((126, 126), []), ((126, 125), [(1,)])])
+def test_equal_counts_of_ranks_that_ended_well_show_that_none_was_left_out(
+    at_the_end: tuple[int, int], culprits: list[tuple[int, ...]]
+) -> None:
+    """Rank 1 may begin its steps, and so its windows, at other places: it leaves out an update, and no collective."""
+    ranks = [training(0), training(1, issued=(0, -1, -1))]
+    counted = [
+        replace(each, info=replace(each.info, issued_collectives={each.groups[0].key: count}))
+        for each, count in zip(ranks, at_the_end, strict=True)
+    ]
+    assert [hang.culprits for hang in hangs(*counted)] == culprits
